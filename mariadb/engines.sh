@@ -1,12 +1,12 @@
-# shellcheck shell=bash
-# How a private server of each storage engine is set, so that all have the same memory, redo log and promise
-# of a commit: the one place that knows. Sourced by `run`.
+# shellcheck shell=bash How a private server of each storage engine is set, so that all have the
+# same memory, redo log and promise of a commit: the one place that knows. Sourced by `run`.
 #
-# Each is set as somebody would who knows it and wants it to look good: files past the page cache, no
-# neighbours flushed on a device without seeks, InnoDB's io_capacity at what its users settle on instead of 200.
-# Where a commit need not be on the device, InnoDB's log goes to the page cache, as Weir's does: each commit
-# would take one of the device's operations otherwise. MyRocks looks for deadlocks, as the others do, instead of
-# waiting for a second. What is not named here has the server's default: InnoDB's doublewrite buffer is on.
+# Each is set as somebody would who knows it and wants it to look good: files past the page cache,
+# no neighbours flushed on a device without seeks, InnoDB's io_capacity at what its users settle on
+# instead of 200. Where a commit need not be on the device, InnoDB's log goes to the page cache, as
+# Weir's does: each commit would take one of the device's operations otherwise. MyRocks looks for
+# deadlocks, as the others do, instead of waiting for a second. What is not named here has the
+# server's default: InnoDB's doublewrite buffer is on.
 
 # The bytes of a size such as 512M.
 in_bytes() {
@@ -23,7 +23,8 @@ by_durability() {
     esac
 }
 
-# Sets `engine_options` to what a server needs whose tables are in `engine`: from memory, redo, durability.
+# Sets `engine_options` to what a server needs whose tables are in `engine`: from memory, redo,
+# durability.
 set_engine_options() {
     local memory_bytes redo_bytes at_commit
     memory_bytes=$(in_bytes "$memory")

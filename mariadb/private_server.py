@@ -15,8 +15,8 @@ HERE = pathlib.Path(__file__).resolve().parent
 PATIENCE_S = 120
 # A start that takes longer is told.
 SLOW_S = 5
-# What a healthy server never logs; and what it says of a binary log, or of its log of definitions' changes, that was cut
-# short: this one when it was killed as it began a new one.
+# What a healthy server never logs; and what it says of a binary log, or of its log of definitions'
+# changes, that was cut short: this one when it was killed as it began a new one.
 BAD = re.compile(r"\[ERROR\]|got signal|panicked|assertion|corrupt", re.IGNORECASE)
 CUT_SHORT = re.compile(r"read_log_event\(\): 'Event truncated'"
                        r"|end-of-file found when reading file './ddl_recovery|Failed to read ddl log file './ddl_recovery")

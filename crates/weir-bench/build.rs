@@ -1,5 +1,6 @@
-//! Compiles the C side of the WiredTiger adapter, when that is wanted: its API is made of structs of
-//! function pointers, which C declares best. And finds out what this program is built from, for results.
+//! Compiles the C side of the WiredTiger adapter, when that is wanted: its API is made of structs
+//! of function pointers, which C declares best. And finds out what this program is built from, for
+//! results.
 
 use std::path::Path;
 use std::process::Command;

@@ -9,7 +9,8 @@ class Handlers:
     def __init__(self, rng):
         self.rng = rng
         self.open = {}
-        # Those that have come to an end: what has come behind it since InnoDB gives or not, or all but the first row.
+        # Those that have come to an end: what has come behind it since InnoDB gives or not, or all
+        # but the first row.
         self.ended = set()
 
     def statement(self, table):

@@ -8,7 +8,8 @@ from pymysql import err
 from private_server import Failure
 
 ENGINES = ("innodb", "weir")
-# Errors that tell the same in two ways: which of several faults of a statement is found first is an engine's affair.
+# Errors that tell the same in two ways: which of several faults of a statement is found first is an
+# engine's affair.
 ALIKE = {1062: "data", 1048: "data", 1264: "data", 1265: "data", 1366: "data", 1406: "data", 1292: "data", 1690: "data",
          1365: "data", 1526: "data", 1022: "data", 4025: "data"}
 
@@ -56,7 +57,8 @@ class Pair:
         """The outcome with one engine. A server that is gone ends the run."""
         connection = self.connections[engine]
         if engine == "innodb" and "UPPER" not in statement:
-            # By an index of a virtual column it gave none of 309 rows. One of text may be refused, or not fit, when it is stored.
+            # By an index of a virtual column it gave none of 309 rows. One of text may be refused,
+            # or not fit, when it is stored.
             statement = statement.replace("VIRTUAL", "PERSISTENT")
         try:
             with connection.cursor() as cursor:

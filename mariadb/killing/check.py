@@ -139,7 +139,8 @@ class Check:
             owner = TABLES[name].columns.index("client") if name in OWNED else None
             for key in set(found) | set(logged):
                 row = found.get(key) or logged.get(key)
-                # The server writes a user's XA statement to the log and to the engine one after the other.
+                # The server writes a user's XA statement to the log and to the engine one after the
+                # other.
                 if found.get(key) != logged.get(key) and not (owner is not None and row[owner] in unclear):
                     raise Failure(f"{name} {key}: the table has {brief(repr(found.get(key)))},"
                                   f" the binary log {brief(repr(logged.get(key)))}")
@@ -150,8 +151,9 @@ class Check:
                 raise Failure(f"the binary log lacks a definition's change that was acknowledged: {mark}")
         doubt = state.doubt
         if doubt and marked(doubt.mark, text) != done:
-            # An ALTER in place that failed (killed, say) removes its new definition before its entry in the server's log of
-            # definitions. A start that finds only that takes it for done, and asks no engine.
+            # An ALTER in place that failed (killed, say) removes its new definition before its
+            # entry in the server's log of definitions. A start that finds only that takes it for
+            # done, and asks no engine.
             failed = not done and marked(doubt.mark, "\n".join(replica.of_starts))
             if not (doubt.in_two_steps or failed):
                 raise Failure(f"done is {done}, and in the binary log the other way: {doubt.sql}")

@@ -30,9 +30,10 @@ class Change:
     sql: str
     after: dict
     mark: str
-    # The server itself changes the table and writes the log one after the other, and ends only the first at a
-    # start: TRUNCATE and changes of partitions. Of CREATE ... SELECT its log of definitions may lack the transaction
-    # that it is in: then a start drops the table, though the binary log has it.
+    # The server itself changes the table and writes the log one after the other, and ends only the
+    # first at a start: TRUNCATE and changes of partitions. Of CREATE ... SELECT its log of
+    # definitions may lack the transaction that it is in: then a start drops the table, though the
+    # binary log has it.
     in_two_steps: bool = False
     # Whether the busy table has its extra index then, if that changes.
     has_extra: bool | None = None

@@ -54,9 +54,9 @@ class Connection:
             with self.connection.cursor() as cursor:
                 changed = cursor.execute(sql)
                 self.last_id, rows = cursor.lastrowid, cursor.fetchall()
-            # Whatever the engine: a DELETE that is killed while the server plans it is answered like one that found no
-            # row, a CHECK of partitions like one that failed, and a CHECK or ANALYZE whose table is just being opened like
-            # one of a corrupt table.
+            # Whatever the engine: a DELETE that is killed while the server plans it is answered
+            # like one that found no row, a CHECK of partitions like one that failed, and a CHECK or
+            # ANALYZE whose table is just being opened like one of a corrupt table.
             tells = ("returned error", "Query execution was interrupted")
             cut_short = (changed == 0 if sql.startswith("DELETE") else
                          sql.startswith(("CHECK", "ANALYZE")) and any(row[-1].endswith(tells) for row in rows))

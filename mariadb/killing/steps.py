@@ -30,9 +30,10 @@ def made(*definitions):
     return [way.replace("{0}", name) for name, of in zip("tuv", definitions) for way in (of, FILL)]
 
 
-# Statements that make tables, and the one that is cut short. Not among them, since the server leaves something between
-# whatever the engine: DROP DATABASE, which goes table by table; CREATE ... LIKE a table with partitions, whose
-# definition may be half written; and an ALTER that gives partitions to another engine, which must rename them by itself.
+# Statements that make tables, and the one that is cut short. Not among them, since the server
+# leaves something between whatever the engine: DROP DATABASE, which goes table by table; CREATE ...
+# LIKE a table with partitions, whose definition may be half written; and an ALTER that gives
+# partitions to another engine, which must rename them by itself.
 CHANGES = [
     ([], PLAIN.replace("{0}", "t")),
     ([], RANGES.replace("{0}", "t")),

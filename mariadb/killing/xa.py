@@ -23,8 +23,8 @@ class Lane:
         self.xid = None       # of the transaction that is on
         self.new = None
         self.step = "idle"    # or what was asked for last, or "prepared"
-        # The server writes XA statements to the binary log and to the engine one after the other: the two may
-        # differ by a statement that was cut short.
+        # The server writes XA statements to the binary log and to the engine one after the other:
+        # the two may differ by a statement that was cut short.
         self.is_unclear = False
         # What ended last, and how: for messages.
         self.history = []

@@ -1,14 +1,16 @@
 //! What the engine's process has used so far: processor, memory, device.
 //!
 //! An embedded engine works in this process, a server in one of its own ([`Place`]). In both cases
-//! processor time is that of clients and engine together, so that what clients took can be told apart; all
-//! other figures are the engine's process's alone, but for what a host stole: that is the machine's.
+//! processor time is that of clients and engine together, so that what clients took can be told
+//! apart; all other figures are the engine's process's alone, but for what a host stole: that is
+//! the machine's.
 //!
-//! Device figures are the kernel's block I/O accounting of that process (`/proc/PID/io`): bytes read
-//! from the device, also through page faults, and bytes sent to it; for files written through the page
-//! cache the kernel counts a page when it becomes dirty. The kernel does not count operations per
-//! process. Where the engine does not count them itself, the operations shown are read calls and major faults, and at most one for each 4 KiB
-//! really read, so that reads served by the page cache do not count.
+//! Device figures are the kernel's block I/O accounting of that process (`/proc/PID/io`): bytes
+//! read from the device, also through page faults, and bytes sent to it; for files written through
+//! the page cache the kernel counts a page when it becomes dirty. The kernel does not count
+//! operations per process. Where the engine does not count them itself, the operations shown are
+//! read calls and major faults, and at most one for each 4 KiB really read, so that reads served by
+//! the page cache do not count.
 //!
 //! Processor time covers all threads of the process, user and system, including io_uring's workers.
 //! Work that the kernel does elsewhere (writing back the page cache) is nobody's.
@@ -99,8 +101,8 @@ impl Place {
         }
     }
 
-    /// Processor time of clients so far, as the calling thread can tell: its own where clients and engine
-    /// share a process, the whole process's where they don't.
+    /// Processor time of clients so far, as the calling thread can tell: its own where clients and
+    /// engine share a process, the whole process's where they don't.
     pub fn clients_cpu(&self) -> Duration {
         if self.is_here() { thread_cpu() } else { process_cpu() }
     }
@@ -121,8 +123,8 @@ pub struct Usage {
     pub write_calls: u64,
     /// Page faults that had to read.
     pub major_faults: u64,
-    /// Processor time that a host gave to other machines while something here was to run, of all processors,
-    /// microseconds: the machine's, not the process's.
+    /// Processor time that a host gave to other machines while something here was to run, of all
+    /// processors, microseconds: the machine's, not the process's.
     #[serde(default)]
     pub stolen_us: u64,
 }
@@ -205,8 +207,8 @@ fn resident_bytes(process: &str) -> Result<u64> {
     Ok(field(&read(&format!("/proc/{process}/status"))?, "VmRSS").unwrap_or(0) * 1024)
 }
 
-/// Space that the files below `dir` take on the device, but for those whose path begins as `except`:
-/// allocated blocks, not lengths.
+/// Space that the files below `dir` take on the device, but for those whose path begins as
+/// `except`: allocated blocks, not lengths.
 fn size_bytes(dir: &Path, except: Option<&Path>) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let is_counted = |entry: &fs::DirEntry| {

@@ -1,5 +1,5 @@
-//! Programs that are started here. They end when this one does, however that ends, and none of them gets the
-//! terminal's interrupt: this program does, and passes it on.
+//! Programs that are started here. They end when this one does, however that ends, and none of them
+//! gets the terminal's interrupt: this program does, and passes it on.
 
 use std::io;
 use std::mem;
@@ -26,8 +26,8 @@ pub fn start(command: &mut Command, signal: Signal) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Runs a program to its end, with what it wrote where that is piped. Once `stop` is set it is told to end,
-/// and may take its time for that.
+/// Runs a program to its end, with what it wrote where that is piped. Once `stop` is set it is told
+/// to end, and may take its time for that.
 ///
 /// # Errors
 /// When it can't be started or waited for.

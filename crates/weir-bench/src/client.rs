@@ -148,8 +148,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Changes an indexed column of `rows` random rows, each in a transaction of its own, until `time`, `rate` per
-    /// second.
+    /// Changes an indexed column of `rows` random rows, each in a transaction of its own, until
+    /// `time`, `rate` per second.
     ///
     /// # Errors
     /// The engine's.
@@ -354,7 +354,8 @@ impl Client<'_> {
     /// Scans `index` and checks that every row was seen.
     ///
     /// # Errors
-    /// The engine's, and a scan that saw other rows than those in the table; [`Error::Interrupted`].
+    /// The engine's, and a scan that saw other rows than those in the table;
+    /// [`Error::Interrupted`].
     pub fn scan(&self, session: &mut dyn Session, index: Index) -> Result<Done<u64>> {
         let scanned = session.scan(index, self.stop).map_err(|error| self.unless_stopped(error))?;
         let Scanned { rows, id_xor, .. } = scanned;

@@ -302,10 +302,11 @@ pub trait Engine: Send + Sync {
 
 /// One client's connection to its table.
 pub trait Session {
-    /// Creates and fills the secondary indexes of the table. Ends soon, with an error, once `stop` is set.
+    /// Creates and fills the secondary indexes of the table. Ends soon, with an error, once `stop`
+    /// is set.
     fn create_indexes(&mut self, stop: &AtomicBool) -> Result<()>;
-    /// Inserts `rows` and deletes the rows with the ids `delete`, with all their index entries, in one
-    /// transaction. The deleted rows were committed before.
+    /// Inserts `rows` and deletes the rows with the ids `delete`, with all their index entries, in
+    /// one transaction. The deleted rows were committed before.
     ///
     /// # Errors
     /// Also when a row to be deleted is not there; nothing is changed then.
@@ -313,8 +314,8 @@ pub trait Session {
     /// Reads a whole index from one end to the other: of the primary key the rows, of the others
     /// the entries. Ends soon, with an error, once `stop` is set.
     fn scan(&mut self, index: Index, stop: &AtomicBool) -> Result<Scanned>;
-    /// Reads up to `limit` entries of an index from the first at or after `start` into `out`, from the
-    /// index alone.
+    /// Reads up to `limit` entries of an index from the first at or after `start` into `out`, from
+    /// the index alone.
     fn range(
         &mut self,
         index: Secondary,
@@ -402,8 +403,8 @@ impl EngineKind {
         matches!(self, EngineKind::Weir | EngineKind::WeirRaw)
     }
 
-    /// Whether it is compared where no engines are named: neither another interface of one that is, nor less safe than
-    /// its durability says, nor no database.
+    /// Whether it is compared where no engines are named: neither another interface of one that is,
+    /// nor less safe than its durability says, nor no database.
     pub fn is_compared_by_default(self) -> bool {
         let left_out = [EngineKind::WeirRaw, EngineKind::LmdbWritemap, EngineKind::Model];
         self.is_built_in() && !left_out.contains(&self)

@@ -26,7 +26,8 @@ pub struct Environment {
     pub filesystem: String,
     /// Version of this benchmark.
     pub version: String,
-    /// What it was built from: the commit as git describes it, with `-dirty` where something was changed.
+    /// What it was built from: the commit as git describes it, with `-dirty` where something was
+    /// changed.
     #[serde(default = "unknown")]
     pub build: String,
     /// Whether it was built with optimisation.
@@ -69,7 +70,8 @@ impl Environment {
 }
 
 impl Environment {
-    /// Of how many processors a host takes time (steal): the kernel counts it for the whole machine.
+    /// Of how many processors a host takes time (steal): the kernel counts it for the whole
+    /// machine.
     pub fn cores_to_steal(&self) -> usize {
         self.machine_cores.unwrap_or(self.cores)
     }

@@ -1,5 +1,5 @@
-//! A thread that does something once a second: what `relaxed` durability needs of engines that do not
-//! sync by themselves, and questions to a server.
+//! A thread that does something once a second: what `relaxed` durability needs of engines that do
+//! not sync by themselves, and questions to a server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// Writes a file. Where there is no room for all of it, none of it is left, and what was there stays.
+/// Writes a file. Where there is no room for all of it, none of it is left, and what was there
+/// stays.
 ///
 /// # Errors
 /// When it can't be written.
@@ -53,8 +54,8 @@ pub fn write_json(path: &Path, document: &impl Serialize) -> Result<()> {
     write_whole(path, &text)
 }
 
-/// A directory, made with those above it where they weren't there. Dropped, what was made goes again, as
-/// far as nothing is in it.
+/// A directory, made with those above it where they weren't there. Dropped, what was made goes
+/// again, as far as nothing is in it.
 #[derive(Debug)]
 pub struct MadeDir {
     path: PathBuf,

@@ -1,8 +1,9 @@
-//! The kernel's limit of a process's I/O: so many reads and so many writes per second, however large.
+//! The kernel's limit of a process's I/O: so many reads and so many writes per second, however
+//! large.
 //!
-//! It holds for whatever the process does past the page cache, whichever engine it is: what an engine can't
-//! hide from. Writes that the kernel makes of the page cache later are nobody's with control groups of version 1.
-//! Needs root and control groups, of either version.
+//! It holds for whatever the process does past the page cache, whichever engine it is: what an
+//! engine can't hide from. Writes that the kernel makes of the page cache later are nobody's with
+//! control groups of version 1. Needs root and control groups, of either version.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,8 +36,8 @@ fn controller() -> Result<(PathBuf, bool)> {
 }
 
 impl IoLimit {
-    /// Checks that there can be limits at all, and removes groups of processes that are gone: who is killed
-    /// leaves them behind.
+    /// Checks that there can be limits at all, and removes groups of processes that are gone: who
+    /// is killed leaves them behind.
     ///
     /// # Errors
     /// When there are no control groups for block I/O, or they may not be made.
@@ -49,8 +50,8 @@ impl IoLimit {
         })
     }
 
-    /// Limits the process `pid`, with all its threads, to `iops` reads and as many writes per second on
-    /// the device that holds `dir`.
+    /// Limits the process `pid`, with all its threads, to `iops` reads and as many writes per
+    /// second on the device that holds `dir`.
     ///
     /// # Errors
     /// The system's.

@@ -1,8 +1,9 @@
 //! How even the machine is by itself.
 //!
-//! On a machine shared with others, the same work takes longer in one second than in the next: neighbours
-//! use memory's bandwidth and the shared cache. An engine can't be more even than that. So this
-//! measures it: threads that change random words of a block, with no engine, no lock and no device.
+//! On a machine shared with others, the same work takes longer in one second than in the next:
+//! neighbours use memory's bandwidth and the shared cache. An engine can't be more even than that.
+//! So this measures it: threads that change random words of a block, with no engine, no lock and no
+//! device.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread;

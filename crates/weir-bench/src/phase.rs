@@ -98,8 +98,8 @@ pub struct Phase<T> {
 /// Runs all jobs at the same time, each on a thread of its own.
 ///
 /// # Errors
-/// The first client's error; the others are told to stop and waited for. [`Error::Interrupted`] is no client's
-/// fault, and counts only where there is no other.
+/// The first client's error; the others are told to stop and waited for. [`Error::Interrupted`] is
+/// no client's fault, and counts only where there is no other.
 pub fn run<S, T: Send>(
     context: &mut Context,
     title: &str,

@@ -1,8 +1,8 @@
 //! Which processors servers may use, and which their clients.
 //!
-//! Where a server shares its processors with its clients, short statements go at one of two speeds for many seconds at a
-//! time, the one twice the other, whichever the engine, and chance says which one a run gets
-//! (`docs/results/sql.md`, "Two arrangements"). Pinned, the kernel has no choice.
+//! Where a server shares its processors with its clients, short statements go at one of two speeds
+//! for many seconds at a time, the one twice the other, whichever the engine, and chance says which
+//! one a run gets (`docs/results/sql.md`, "Two arrangements"). Pinned, the kernel has no choice.
 
 use std::fs;
 
@@ -18,7 +18,8 @@ pub struct Pinning {
 }
 
 impl Pinning {
-    /// Half of them, and one of an odd number, is for servers. Those of one core are on one side, as far as that goes.
+    /// Half of them, and one of an odd number, is for servers. Those of one core are on one side,
+    /// as far as that goes.
     ///
     /// # Errors
     /// When there is only one.
@@ -40,7 +41,8 @@ impl Pinning {
         (self.clients.count() + self.servers.count()) as usize
     }
 
-    /// Calls `start`, what it starts being a server. From then on the calling thread, and what it starts, are clients.
+    /// Calls `start`, what it starts being a server. From then on the calling thread, and what it
+    /// starts, are clients.
     ///
     /// # Errors
     /// The system's.

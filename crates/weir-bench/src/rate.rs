@@ -6,9 +6,9 @@
 //! its own slot moves nothing: the slots stay where they are, and sleeping too long by
 //! microseconds does not add up.
 //!
-//! A commit waits from when it is due: where an earlier one was still running then, its latency begins
-//! there and not when it could start at last. So do commits whose slots were lost, until that earlier one
-//! ended: otherwise the longest waits would be those that nobody measures.
+//! A commit waits from when it is due: where an earlier one was still running then, its latency
+//! begins there and not when it could start at last. So do commits whose slots were lost, until
+//! that earlier one ended: otherwise the longest waits would be those that nobody measures.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -57,16 +57,16 @@ impl Limiter {
         Turn::Go
     }
 
-    /// Since when commit `number`, from 0, of the `of` in this turn waits, at `now`; the one before it
-    /// ended at `free`.
+    /// Since when commit `number`, from 0, of the `of` in this turn waits, at `now`; the one before
+    /// it ended at `free`.
     pub fn since(&self, number: u32, of: u32, free: Duration, now: Duration) -> Duration {
         let due = self.begins(self.next - 1) + self.slot * number / of;
         // Who was free in time and starts late has overslept, which is no wait for the engine.
         if due < free { due } else { now }
     }
 
-    /// How long those who were due in each slot that was lost before this turn have waited, until the
-    /// commit before it ended at `free`.
+    /// How long those who were due in each slot that was lost before this turn have waited, until
+    /// the commit before it ended at `free`.
     pub fn left_out(&self, free: Duration) -> impl Iterator<Item = Duration> {
         self.waits(self.left_out.clone(), free)
     }

@@ -197,8 +197,8 @@ pub fn unwritten(run: &Run) -> Option<String> {
     (!steps.is_empty()).then(|| steps.join(", "))
 }
 
-/// What share of the processors' time a host took in each step, if it is worth a word in any: results are slower and
-/// less even for it, whatever the engine.
+/// What share of the processors' time a host took in each step, if it is worth a word in any:
+/// results are slower and less even for it, whatever the engine.
 pub fn stolen(run: &Run) -> Option<String> {
     let cores = run.environment.cores_to_steal();
     let of = |(step, label): (&StepResult, String)| {

@@ -1,7 +1,7 @@
 //! What a run leaves behind: one JSON document with everything that was measured.
 //!
-//! Units are in the names; what is not named otherwise is a count. The document's [`FORMAT`] changes
-//! when a field changes its meaning or goes away, not when one is added.
+//! Units are in the names; what is not named otherwise is a count. The document's [`FORMAT`]
+//! changes when a field changes its meaning or goes away, not when one is added.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -96,8 +96,8 @@ pub struct StepResult {
     pub deletes: u64,
     /// Queries.
     pub queries: Option<Queries>,
-    /// The rate asked of inserts, updates or the background inserts, all clients together, and how it
-    /// went.
+    /// The rate asked of inserts, updates or the background inserts, all clients together, and how
+    /// it went.
     pub background: Option<Background>,
     /// Full scans.
     pub scans: Vec<ScanResult>,
@@ -105,8 +105,8 @@ pub struct StepResult {
     pub measured: Measured,
     /// Every second; for scans see there.
     pub series: Vec<Second>,
-    /// Seconds of the series in which all clients were at work from beginning to end; beside queries that
-    /// of those who ask.
+    /// Seconds of the series in which all clients were at work from beginning to end; beside
+    /// queries that of those who ask.
     #[serde(default)]
     pub whole_seconds: usize,
 }
@@ -167,8 +167,8 @@ impl fmt::Display for Background {
 const HELD: f64 = 0.95;
 
 impl Background {
-    /// Of inserts that were asked for at a rate, for `time`, in a step that took `took`: less after an
-    /// interrupt. That inserts end later counts; that a query does is no fault of theirs.
+    /// Of inserts that were asked for at a rate, for `time`, in a step that took `took`: less after
+    /// an interrupt. That inserts end later counts; that a query does is no fault of theirs.
     pub fn of(
         inserts: &Series,
         rate_asked: f64,
@@ -218,7 +218,8 @@ pub struct Measured {
     /// share in them comes later, and isn't in `usage`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unwritten_bytes: Option<u64>,
-    /// Whether nobody could look at the engine's process: what it used isn't known then, and 0 here.
+    /// Whether nobody could look at the engine's process: what it used isn't known then, and 0
+    /// here.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unseen: bool,
 }
@@ -239,8 +240,8 @@ impl Measured {
     }
 }
 
-/// A sample of a shorter time than this gives no rates: one that makes up for a late one is of the few
-/// microseconds since that.
+/// A sample of a shorter time than this gives no rates: one that makes up for a late one is of the
+/// few microseconds since that.
 pub const SAMPLE_SECONDS_MIN: f64 = 0.2;
 
 /// One second of a step.

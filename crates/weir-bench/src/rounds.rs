@@ -1,6 +1,7 @@
-//! Rounds: what is compared is measured several times, all in turn, because a machine may do far more in
-//! one minute than in the next. Every second round goes backwards: nobody always comes first, or after the
-//! same other. What counts is the median, and how far the rounds lie apart says how much.
+//! Rounds: what is compared is measured several times, all in turn, because a machine may do far
+//! more in one minute than in the next. Every second round goes backwards: nobody always comes
+//! first, or after the same other. What counts is the median, and how far the rounds lie apart says
+//! how much.
 
 /// What the rounds gave of one of those that are compared.
 #[derive(Debug, Clone, PartialEq)]

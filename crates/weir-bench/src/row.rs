@@ -157,8 +157,8 @@ impl Generator {
         }
     }
 
-    /// Seed of what the run's step `step` draws on `table`, its first being 0. Each draws anew: were updates
-    /// of a second step those of the first, they would change nothing.
+    /// Seed of what the run's step `step` draws on `table`, its first being 0. Each draws anew:
+    /// were updates of a second step those of the first, they would change nothing.
     pub fn step_seed(&self, table: u32, step: u64) -> u64 {
         SplitMix::new(!self.seed, table, step).next()
     }

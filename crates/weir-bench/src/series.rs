@@ -1,11 +1,12 @@
 //! One value per second: throughput, and latency at the 99th percentile and worst.
 //!
 //! Each client records into its own [`Recorder`]; a completed operation counts for the second in
-//! which it completed. Nothing is shared, so recording costs a few nanoseconds and the bounds of the
-//! seconds are exact, however late a sampling thread would have run.
+//! which it completed. Nothing is shared, so recording costs a few nanoseconds and the bounds of
+//! the seconds are exact, however late a sampling thread would have run.
 //!
 //! Percentiles of all clients together need the distribution of each second of each client. When a
-//! second is over, what its histogram holds is kept as pairs, most of which are absent: about a kilobyte.
+//! second is over, what its histogram holds is kept as pairs, most of which are absent: about a
+//! kilobyte.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +18,8 @@ use serde::{Deserialize, Serialize};
 pub struct Cell {
     /// Rows inserted, or queries answered.
     pub done: u64,
-    /// What 99 % of the commits, or queries, that ended in this second did not exceed; microseconds.
+    /// What 99 % of the commits, or queries, that ended in this second did not exceed;
+    /// microseconds.
     pub latency_us_99: u64,
     /// The longest commit, or query, that ended in this second; microseconds.
     pub latency_us_max: u64,
@@ -79,8 +81,8 @@ impl Recorder {
         self.current_ns.saturating_record(latency.as_nanos() as u64);
     }
 
-    /// Adds `times` operations that were due and left out: each waited for `latency` until the last one that was
-    /// recorded ended.
+    /// Adds `times` operations that were due and left out: each waited for `latency` until the last
+    /// one that was recorded ended.
     pub fn left_out(&mut self, latency: Duration, times: u64) {
         self.current_ns.saturating_record_n(latency.as_nanos() as u64, times);
     }
@@ -152,7 +154,8 @@ impl Series {
             let begun = last.iter().filter(|(current, _)| *current == second);
             let parts = whole.chain(begun.map(|(_, distribution)| distribution));
             let pairs: Vec<_> = parts.flat_map(|part| part.iter().copied()).collect();
-            // The histogram rounds up to the end of a bucket, which may lie above the largest value.
+            // The histogram rounds up to the end of a bucket, which may lie above the largest
+            // value.
             cell.latency_us_99 = (percentile_99(pairs) / 1000).min(cell.latency_us_max);
         }
     }

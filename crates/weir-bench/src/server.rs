@@ -1,8 +1,8 @@
 //! Private servers for comparisons, one at work at a time.
 //!
-//! A server is started by the script `mariadb/run`, which knows how each storage engine is set so that all have
-//! the same memory, redo log and promise of a commit. It has a directory of its own and is reached by a socket
-//! there. It ends with this program, however that ends.
+//! A server is started by the script `mariadb/run`, which knows how each storage engine is set so
+//! that all have the same memory, redo log and promise of a commit. It has a directory of its own
+//! and is reached by a socket there. It ends with this program, however that ends.
 
 use std::fmt::Display;
 use std::fs::{self, File};
@@ -140,8 +140,8 @@ impl ServerSetup {
         Ok(server)
     }
 
-    /// Installs and builds what the server needs, as far as that is still to be done. The script tells of it on
-    /// standard error: it may take minutes.
+    /// Installs and builds what the server needs, as far as that is still to be done. The script
+    /// tells of it on standard error: it may take minutes.
     fn make_ready(&self, spec: &ServerSpec, stop: &AtomicBool) -> Result<()> {
         let failed =
             |why: &dyn Display| Error::engine("server", format!("start {}", spec.label), why);

@@ -18,9 +18,11 @@
 //! | `qr`   | short covering range scans beside rate-limited inserts   | `rate` `seconds` `commit` `delete`  |
 //! | `qp`   | primary key lookups beside rate-limited inserts          | `rate` `seconds` `commit` `delete`  |
 //!
-//! `qr100` is short for `qr:rate=100`. Rows are those of all clients together; a rate is that of one
-//! client, of the inserts beside the queries or of the step itself: as fast as it goes where none is given. A step's own may be a share, as in
-//! `update:rate=75%`: of what the last step of its kind reached as fast as it went. `delete` deletes the oldest row for each row inserted; `delete=no` turns that off again.
+//! `qr100` is short for `qr:rate=100`. Rows are those of all clients together; a rate is that of
+//! one client, of the inserts beside the queries or of the step itself: as fast as it goes where
+//! none is given. A step's own may be a share, as in `update:rate=75%`: of what the last step of
+//! its kind reached as fast as it went. `delete` deletes the oldest row for each row inserted;
+//! `delete=no` turns that off again.
 
 use std::fmt;
 use std::str::FromStr;

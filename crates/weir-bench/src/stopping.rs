@@ -6,8 +6,8 @@ use std::time::Duration;
 
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Does `work`. Once `stop` is set, `end` is called now and then until the work is done: what was just about to
-/// begin may not have heard it.
+/// Does `work`. Once `stop` is set, `end` is called now and then until the work is done: what was
+/// just about to begin may not have heard it.
 pub fn ended_by<T>(stop: &AtomicBool, mut end: impl FnMut() + Send, work: impl FnOnce() -> T) -> T {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {

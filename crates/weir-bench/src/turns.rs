@@ -1,9 +1,9 @@
-//! Whose turn it is: all subjects of a comparison do all cases, in rounds ([`crate::rounds`]), of which every second
-//! one goes backwards.
+//! Whose turn it is: all subjects of a comparison do all cases, in rounds ([`crate::rounds`]), of
+//! which every second one goes backwards.
 //!
-//! They do so one after the other, or they stand side by side: then all are there at once, one at work while the others are
-//! stopped, and each case runs on all of them, in rounds, before the next. What a minute of the machine is like, all
-//! share then.
+//! They do so one after the other, or they stand side by side: then all are there at once, one at
+//! work while the others are stopped, and each case runs on all of them, in rounds, before the
+//! next. What a minute of the machine is like, all share then.
 
 use std::collections::BTreeSet;
 
@@ -31,8 +31,8 @@ impl<S> Copy for Turn<'_, S> {}
 pub struct Order {
     /// How often each subject does each case.
     pub rounds: u32,
-    /// Whether each case runs on all subjects before the next, instead of all cases on a subject, which is made ready anew in
-    /// each round.
+    /// Whether each case runs on all subjects before the next, instead of all cases on a subject,
+    /// which is made ready anew in each round.
     pub side_by_side: bool,
 }
 
@@ -91,7 +91,8 @@ pub trait Comparison {
     fn failed(&mut self, turns: &[Turn<'_, Self::Subject>], error: Error) -> Result<()>;
 }
 
-/// Has all subjects do all cases, until an interrupt. What fails does not keep the rest from running.
+/// Has all subjects do all cases, until an interrupt. What fails does not keep the rest from
+/// running.
 ///
 /// # Errors
 /// Those of [`Comparison::failed`].
@@ -169,7 +170,8 @@ fn side_by_side<C: Comparison>(
     Ok(())
 }
 
-/// What was done; an error of it is kept, unless it comes of an interrupt, which ends what is starting, too.
+/// What was done; an error of it is kept, unless it comes of an interrupt, which ends what is
+/// starting, too.
 fn settled<C: Comparison, T>(
     comparison: &mut C,
     done: Result<T>,
@@ -183,16 +185,16 @@ fn settled<C: Comparison, T>(
     Ok(None)
 }
 
-/// Everybody's turns, in order: all in each round, backwards in every second one, with the round's number,
-/// from 1.
+/// Everybody's turns, in order: all in each round, backwards in every second one, with the round's
+/// number, from 1.
 pub fn turns<T>(rounds: u32, of: &[T]) -> impl Iterator<Item = (u32, &T)> {
     let place = |round: u32, turn| if round.is_multiple_of(2) { of.len() - 1 - turn } else { turn };
     let round = move |round| (0..of.len()).map(move |turn| (round, &of[place(round, turn)]));
     (1..=rounds).flat_map(round)
 }
 
-/// Each case has one line of a table for each subject: of those that are named, one that is named twice would be
-/// taken for a round.
+/// Each case has one line of a table for each subject: of those that are named, one that is named
+/// twice would be taken for a round.
 ///
 /// # Errors
 /// Which it is.

@@ -1,5 +1,5 @@
-//! TPC-C on the embedded engine: the books agree after clients have worked at the same time, and the document tells
-//! of every transaction.
+//! TPC-C on the embedded engine: the books agree after clients have worked at the same time, and
+//! the document tells of every transaction.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 

@@ -144,9 +144,9 @@ pub struct ServerArgs {
     #[arg(long)]
     binlog: bool,
 
-    /// Half of the processors are the private servers' alone, the others their clients': of two each side has one,
-    /// however many clients there are. Without, chance decides how clients and servers share them, which can make
-    /// twice the difference in short transactions
+    /// Half of the processors are the private servers' alone, the others their clients': of two
+    /// each side has one, however many clients there are. Without, chance decides how clients and
+    /// servers share them, which can make twice the difference in short transactions
     #[arg(long)]
     pin: bool,
 

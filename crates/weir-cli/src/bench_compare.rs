@@ -18,13 +18,14 @@ use crate::place::check_place;
 #[derive(Args)]
 #[command(after_help = format!("{STEPS_HELP}\n\n{}", columns_help(compare::COLUMNS)))]
 pub struct Compare {
-    /// Engines, in order; figures are relative to the first. By default all of this build, but for weir-raw, which is Weir
-    /// without columns, lmdb-writemap, which may be corrupt after a power cut, and model, which keeps nothing
+    /// Engines, in order; figures are relative to the first. By default all of this build, but for
+    /// weir-raw, which is Weir without columns, lmdb-writemap, which may be corrupt after a power
+    /// cut, and model, which keeps nothing
     #[arg(long, value_delimiter = ',')]
     engines: Vec<EngineKind>,
 
-    /// Servers instead of engines, in order, each with the engine of its tables: weir, innodb or rocksdb, with
-    /// settings of its own as in innodb:innodb-io-capacity=9000
+    /// Servers instead of engines, in order, each with the engine of its tables: weir, innodb or
+    /// rocksdb, with settings of its own as in innodb:innodb-io-capacity=9000
     #[arg(long, value_delimiter = ',', conflicts_with = "engines")]
     servers: Vec<ServerSpec>,
 
@@ -35,8 +36,8 @@ pub struct Compare {
     #[arg(long, default_value = "text", requires = "servers", conflicts_with = "engines")]
     statements: Statements,
 
-    /// A server does the first step once before it is measured, on tables that are dropped again: memory that the
-    /// system, or its host, has yet to provide is there then
+    /// A server does the first step once before it is measured, on tables that are dropped again:
+    /// memory that the system, or its host, has yet to provide is there then
     #[arg(long, requires = "servers", conflicts_with = "engines")]
     warm_up: bool,
 
@@ -44,8 +45,8 @@ pub struct Compare {
     #[arg(long, value_delimiter = ',', default_value = "1,2")]
     clients: Vec<u32>,
 
-    /// How often: all engines in turn, then all again, backwards in every second round; the table then
-    /// shows the run with the median rate
+    /// How often: all engines in turn, then all again, backwards in every second round; the table
+    /// then shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
@@ -61,7 +62,8 @@ pub struct Compare {
     )]
     steps: std::vec::Vec<Step>,
 
-    /// Directory in which the databases, or the servers' directories, are made, and removed, one after the other
+    /// Directory in which the databases, or the servers' directories, are made, and removed, one
+    /// after the other
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 

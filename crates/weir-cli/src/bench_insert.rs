@@ -35,8 +35,9 @@ pub struct Insert {
     #[arg(long, default_value = STEPS, value_parser = parse_steps, value_name = "STEPS")]
     steps: std::vec::Vec<Step>,
 
-    /// A running server instead of an embedded engine: mysql://USER[:PASSWORD]@HOST[:PORT][/DATABASE].
-    /// Memory, redo log and durability are the server's
+    /// A running server instead of an embedded engine:
+    /// mysql://USER[:PASSWORD]@HOST[:PORT][/DATABASE]. Memory, redo log and durability are the
+    /// server's
     #[arg(long, conflicts_with_all = [
         "engine", "memory", "redo", "durability", "dir", "io", "device", "status_listen",
         "load_device", "dirty_limit", "policy",
@@ -51,8 +52,8 @@ pub struct Insert {
     #[arg(long, value_name = "ENGINE", default_value = "weir", requires = "url")]
     table_engine: String,
 
-    /// Use the server's tables purchases1, purchases2, ..., one for each client, empty and with whatever
-    /// storage engine and partitions, instead of making them; they stay
+    /// Use the server's tables purchases1, purchases2, ..., one for each client, empty and with
+    /// whatever storage engine and partitions, instead of making them; they stay
     #[arg(long, requires = "url", conflicts_with = "table_engine")]
     existing_tables: bool,
 

@@ -18,13 +18,14 @@ use crate::place::{check_place, default_place};
 #[derive(Args)]
 #[command(after_help = columns_help(report::COLUMNS))]
 pub struct Sysbench {
-    /// Servers, in order, each with the engine of its tables: weir, innodb or rocksdb, with settings of
-    /// its own as in innodb:innodb-io-capacity=9000; figures are relative to the first
+    /// Servers, in order, each with the engine of its tables: weir, innodb or rocksdb, with
+    /// settings of its own as in innodb:innodb-io-capacity=9000; figures are relative to the first
     #[arg(long, value_delimiter = ',', default_value = "weir,innodb")]
     servers: Vec<ServerSpec>,
 
-    /// Tests, in order: those of sysbench that run on one set of tables, without oltp_delete, which empties
-    /// them. Rows are drawn evenly (--rand-type=uniform), not most from few rows as is sysbench's default
+    /// Tests, in order: those of sysbench that run on one set of tables, without oltp_delete, which
+    /// empties them. Rows are drawn evenly (--rand-type=uniform), not most from few rows as is
+    /// sysbench's default
     #[arg(
         long,
         value_delimiter = ',',
@@ -44,14 +45,14 @@ pub struct Sysbench {
     #[arg(long, default_value = "250k", value_parser = parse_count)]
     table_size: u64,
 
-    /// How often: all servers in turn, each with new tables, then all again, backwards in every second
-    /// round; the table then shows the run with the median rate
+    /// How often: all servers in turn, each with new tables, then all again, backwards in every
+    /// second round; the table then shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
-    /// All servers at once, one of them at work while the others are stopped: each case runs on all of
-    /// them, in all rounds, before the next, on the same tables. A machine that does more in one minute
-    /// than in the next does it for all
+    /// All servers at once, one of them at work while the others are stopped: each case runs on all
+    /// of them, in all rounds, before the next, on the same tables. A machine that does more in one
+    /// minute than in the next does it for all
     #[arg(long)]
     side_by_side: bool,
 

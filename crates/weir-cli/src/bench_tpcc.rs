@@ -39,14 +39,14 @@ pub struct Tpcc {
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     warmup: u32,
 
-    /// Private servers instead of the embedded engine, in order, each with the engine of its tables:
-    /// weir, innodb or rocksdb, with settings of its own as in innodb:innodb-io-capacity=9000;
-    /// figures are relative to the first
+    /// Private servers instead of the embedded engine, in order, each with the engine of its
+    /// tables: weir, innodb or rocksdb, with settings of its own as in
+    /// innodb:innodb-io-capacity=9000; figures are relative to the first
     #[arg(long, value_delimiter = ',', conflicts_with = "url")]
     servers: Vec<ServerSpec>,
 
-    /// A running server instead: mysql://USER[:PASSWORD]@HOST[:PORT][/DATABASE]. Memory, redo log and
-    /// durability are the server's
+    /// A running server instead: mysql://USER[:PASSWORD]@HOST[:PORT][/DATABASE]. Memory, redo log
+    /// and durability are the server's
     #[arg(long, conflicts_with_all = ["memory", "redo", "durability", "dir"])]
     url: Option<String>,
 
@@ -62,13 +62,13 @@ pub struct Tpcc {
     #[arg(long, requires = "url")]
     keep: bool,
 
-    /// How often: all engines in turn, each with new tables, then all again, backwards in every second
-    /// round; the table then shows the run with the median rate
+    /// How often: all engines in turn, each with new tables, then all again, backwards in every
+    /// second round; the table then shows the run with the median rate
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
     rounds: u32,
 
-    /// All servers at once, one of them at work while the others are stopped: each number of clients works on
-    /// all of them, in all rounds, before the next, on the same tables
+    /// All servers at once, one of them at work while the others are stopped: each number of
+    /// clients works on all of them, in all rounds, before the next, on the same tables
     #[arg(long, requires = "servers")]
     side_by_side: bool,
 
@@ -86,13 +86,13 @@ pub struct Tpcc {
     #[arg(long, default_value = "auto", conflicts_with_all = ["servers", "url"])]
     io: String,
 
-    /// Device that the embedded engine is to pretend: fast (as it is), slow-ssd, sata-ssd, two-disks,
-    /// or operations per second as in iops-3000
+    /// Device that the embedded engine is to pretend: fast (as it is), slow-ssd, sata-ssd,
+    /// two-disks, or operations per second as in iops-3000
     #[arg(long, default_value = "fast", conflicts_with_all = ["servers", "url"])]
     device: String,
 
-    /// Where the embedded engine tells its figures while it runs, for `weir top` and Prometheus: a port of
-    /// the loopback interface, ADDRESS:PORT, or unix:FILE
+    /// Where the embedded engine tells its figures while it runs, for `weir top` and Prometheus: a
+    /// port of the loopback interface, ADDRESS:PORT, or unix:FILE
     #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["servers", "url"])]
     status_listen: Option<String>,
 

@@ -20,10 +20,12 @@ pub struct Check {
     /// Memory to use
     #[arg(long, default_value = "256M", value_parser = weir_bench::quantity::parse_bytes)]
     memory: u64,
-    /// Empties pages that are damaged and that a recovery needs, for good: without this the database isn't opened
+    /// Empties pages that are damaged and that a recovery needs, for good: without this the
+    /// database isn't opened
     #[arg(long)]
     give_up_damaged: bool,
-    /// Changes nothing in the directory: what a recovery writes is kept in memory, beyond --memory, and so are damaged pages that are given up
+    /// Changes nothing in the directory: what a recovery writes is kept in memory, beyond --memory,
+    /// and so are damaged pages that are given up
     #[arg(long)]
     read_only: bool,
 }

@@ -1,4 +1,5 @@
-//! `weir compact`: a shorter data file. Pages that have become half empty are filled, then holes are.
+//! `weir compact`: a shorter data file. Pages that have become half empty are filled, then holes
+//! are.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -28,11 +29,13 @@ const ROUNDS: usize = 8;
 impl Compact {
     pub fn run(self) -> Result<ExitCode> {
         let doing = || format!("compacting {}", self.dir.display());
-        // Before it is opened, which may make it longer; that there is no database, the open tells better.
+        // Before it is opened, which may make it longer; that there is no database, the open tells
+        // better.
         let before = self.size();
         let db = self.open()?;
         let before = before?;
-        // What was deleted last may still be there; and what recovery has changed leaves holes once it is written.
+        // What was deleted last may still be there; and what recovery has changed leaves holes once
+        // it is written.
         db.purge_all().with_context(doing)?;
         let Reorganized { pages_freed, are_all_whole } = reorganize(&db).with_context(doing)?;
         close(db).with_context(doing)?;

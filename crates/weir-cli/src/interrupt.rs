@@ -11,7 +11,8 @@ use signal_hook::iterator::Signals;
 
 use crate::output::tell;
 
-/// The first interrupt ends the run at once but in order, with the results so far; the second kills.
+/// The first interrupt ends the run at once but in order, with the results so far; the second
+/// kills.
 pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     let mut signals =
         Signals::new([SIGINT, SIGTERM, SIGHUP]).context("listening for interrupts")?;
@@ -22,7 +23,8 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
             if flag.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             }
-            // The others don't come from a keyboard: a comparison passes its interrupt on as one of them.
+            // The others don't come from a keyboard: a comparison passes its interrupt on as one of
+            // them.
             if signal == SIGINT {
                 tell("\nending; once more to end at once and leave the files behind");
             }
@@ -31,7 +33,8 @@ pub fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     Ok(stop)
 }
 
-/// A file that would be longer than may be (`ulimit -f`) is an error of its write, not the program's end.
+/// A file that would be longer than may be (`ulimit -f`) is an error of its write, not the
+/// program's end.
 pub fn outlive_long_files() {
     // Without it the signal ends the program as it would have.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());

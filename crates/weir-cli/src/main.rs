@@ -1,7 +1,8 @@
 //! The `weir` command: one file per subcommand.
 //!
-//! Results go to standard output, progress and errors to standard error. Exit codes: 0 when all went
-//! well, 1 when something failed, 2 when the command line makes no sense, 130 when an interrupt ended it.
+//! Results go to standard output, progress and errors to standard error. Exit codes: 0 when all
+//! went well, 1 when something failed, 2 when the command line makes no sense, 130 when an
+//! interrupt ended it.
 
 mod bench;
 mod bench_compare;

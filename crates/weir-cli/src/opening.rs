@@ -9,7 +9,8 @@ use weir::{Database, DiskError, Options, Progress};
 
 use crate::output::ProgressLine;
 
-/// Opens the database in `dir`, which is needed for `doing`, and waits until all of its log is applied.
+/// Opens the database in `dir`, which is needed for `doing`, and waits until all of its log is
+/// applied.
 pub fn open(dir: &Path, doing: &str, options: Options) -> Result<Database> {
     let what = if dir.exists() { "not a directory" } else { "no such directory" };
     ensure!(dir.is_dir(), "{doing} {}: {what}", dir.display());

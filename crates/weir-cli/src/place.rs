@@ -11,8 +11,8 @@ use weir_bench::{Error, environment};
 
 use crate::output::tell;
 
-/// Whether the result can be put there: to be told before a long run, not after it. Leaves nothing behind:
-/// the run may come to nothing.
+/// Whether the result can be put there: to be told before a long run, not after it. Leaves nothing
+/// behind: the run may come to nothing.
 pub fn check_place(file: &Path) -> Result<()> {
     let what = || format!("preparing the result's file {}", file.display());
     let _dir = file.parent().map(MadeDir::new).transpose().with_context(what)?;

@@ -19,8 +19,8 @@ const RUNS_MAX: usize = 12;
 
 #[derive(Args)]
 pub struct Report {
-    /// Runs that `weir bench` has left, 12 at most; the others are compared with the first. Each engine in a
-    /// document of TPC-C is a run
+    /// Runs that `weir bench` has left, 12 at most; the others are compared with the first. Each
+    /// engine in a document of TPC-C is a run
     #[arg(required = true, value_name = "RUN.json")]
     runs: Vec<PathBuf>,
 

@@ -38,6 +38,8 @@ const ABSENT: [(&str, &[&str]); 2] = [
 const LONG: usize = 600;
 /// Lines past which a file fails.
 const TOO_LONG: usize = 1500;
+/// Columns of a line of comment.
+const COLUMNS: usize = 100;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -128,4 +130,24 @@ fn files_are_short() {
     }
     let bad: Vec<&PathBuf> = all.iter().filter(|p| lines(p) > TOO_LONG).collect();
     assert!(bad.is_empty(), "longer than {TOO_LONG} lines: {bad:?}");
+}
+
+/// rustfmt breaks lines of code, not of comments. Tables and examples may be wider.
+#[test]
+fn comments_fit_into_the_columns() {
+    let mut all = Vec::new();
+    files(&root().join("crates"), &mut all);
+    let mut wide = Vec::new();
+    for path in all {
+        let mut is_example = false;
+        for (number, line) in read(&path).lines().enumerate() {
+            let Some(comment) = line.trim_start().strip_prefix("//") else { continue };
+            let text = comment.trim_start_matches(['/', '!', ' ']);
+            is_example ^= text.starts_with("```");
+            if line.chars().count() > COLUMNS && !is_example && !text.starts_with('|') {
+                wide.push(format!("{}:{}", path.display(), number + 1));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "comments of more than {COLUMNS} columns:\n{}", wide.join("\n"));
 }

@@ -1,4 +1,5 @@
-//! Comparisons of servers as a user meets them. They start private servers: `mariadb/test` runs these.
+//! Comparisons of servers as a user meets them. They start private servers: `mariadb/test` runs
+//! these.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails panics")]
 

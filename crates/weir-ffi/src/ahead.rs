@@ -36,9 +36,10 @@ pub unsafe extern "C" fn weir_ahead_begin(ahead: *mut WeirAhead, number: u64) {
     unsafe { (*ahead).0.begin(number) }
 }
 
-/// To be asked before the row of an index's entry, or a range, is looked up: of how many entries or ranges, from this one on, the
-/// rows or beginnings are to be read together now, by `weir_read_ahead`; 0 for none. `number`: that of the entry or range, from 0
-/// on. `known`: how many are known, from this one on.
+/// To be asked before the row of an index's entry, or a range, is looked up: of how many entries or
+/// ranges, from this one on, the rows or beginnings are to be read together now, by
+/// `weir_read_ahead`; 0 for none. `number`: that of the entry or range, from 0 on. `known`: how
+/// many are known, from this one on.
 ///
 /// # Safety
 /// `ahead` is a handle.
@@ -48,8 +49,9 @@ pub unsafe extern "C" fn weir_ahead_due(ahead: *mut WeirAhead, number: u64, know
     unsafe { (*ahead).0.due(number, known) }
 }
 
-/// Reads what keys lead to that are about to be looked up, side by side: rows ([`crate::table::WEIR_PRIMARY`]), or
-/// entries of an index, of which the beginnings of keys will do. What can't be read is left to who looks it up.
+/// Reads what keys lead to that are about to be looked up, side by side: rows
+/// ([`crate::table::WEIR_PRIMARY`]), or entries of an index, of which the beginnings of keys will
+/// do. What can't be read is left to who looks it up.
 ///
 /// # Safety
 /// `transaction` and `table` are handles; `keys` has `count` keys, all readable.

@@ -9,8 +9,8 @@ use crate::write::WeirEntry;
 use std::ffi::c_void;
 use weir::{Alteration, Changes, Database, EntryOfOne, Error, TableChange};
 
-/// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
-/// valid until the next call.
+/// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What
+/// `out` points to is valid until the next call.
 pub type WeirEntryCallback = extern "C" fn(
     context: *mut c_void,
     which: u32,
@@ -102,12 +102,12 @@ pub unsafe extern "C" fn weir_alteration_begin(
     unsafe { handle(made, out) }
 }
 
-/// Adds a table, and what is to happen to it. If it is to get indexes, those who are writing to it are waited for. After an error the
-/// alteration can only be dropped, here and below.
+/// Adds a table, and what is to happen to it. If it is to get indexes, those who are writing to it
+/// are waited for. After an error the alteration can only be dropped, here and below.
 ///
 /// # Safety
-/// `alteration` is a handle; the change's table is a handle, and its names and indexes are readable; the canceller
-/// is a handle or null.
+/// `alteration` is a handle; the change's table is a handle, and its names and indexes are
+/// readable; the canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_alteration_add(
     alteration: *mut WeirAlteration,
@@ -148,7 +148,8 @@ pub unsafe extern "C" fn weir_alteration_add(
 /// Builds the new indexes of all tables, while others read and write them.
 ///
 /// # Safety
-/// `alteration` is a handle; `callback` may be called with the tables' contexts; the canceller is a handle or null.
+/// `alteration` is a handle; `callback` may be called with the tables' contexts; the canceller is a
+/// handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_alteration_build(
     alteration: *mut WeirAlteration,
@@ -182,8 +183,8 @@ pub unsafe extern "C" fn weir_alteration_set_meta(
 /// Does all of it, or nothing, after waiting for those who use the tables.
 ///
 /// # Safety
-/// `alteration` is a handle, given back by this; `callback` may be called with the tables' contexts; the canceller is a
-/// handle or null.
+/// `alteration` is a handle, given back by this; `callback` may be called with the tables'
+/// contexts; the canceller is a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_alteration_finish(
     alteration: *mut WeirAlteration,

@@ -34,9 +34,10 @@ impl From<WeirDurability> for Durability {
     }
 }
 
-/// Called while a database is recovered. While the log is read for its end, by whoever opens it: `all_bytes` is 0 and
-/// `done_bytes` is what was read. Then, once by whoever opens it and from then on by a thread of its own while the database is
-/// open: `done_bytes` of `all_bytes` are applied, none at first and all at last.
+/// Called while a database is recovered. While the log is read for its end, by whoever opens it:
+/// `all_bytes` is 0 and `done_bytes` is what was read. Then, once by whoever opens it and from then
+/// on by a thread of its own while the database is open: `done_bytes` of `all_bytes` are applied,
+/// none at first and all at last.
 pub type WeirRecoveryCallback = Option<extern "C" fn(done_bytes: u64, all_bytes: u64)>;
 
 /// How to open a database.
@@ -54,7 +55,8 @@ pub struct WeirOptions {
     pub dirty_limit: f64,
     /// Whether recovery empties pages that are damaged, for good, and goes on.
     pub give_up_damaged: bool,
-    /// Whether most entries of secondary indexes are staged, also those whose leaf is in memory: for tests.
+    /// Whether most entries of secondary indexes are staged, also those whose leaf is in memory:
+    /// for tests.
     pub stages_most: bool,
     /// Is told of the progress of recovery; may be null.
     pub on_recovery: WeirRecoveryCallback,
@@ -97,8 +99,8 @@ pub unsafe extern "C" fn weir_open(
     unsafe { handle(opened.map(|database| WeirDatabase(database, Arc::default())), out) }
 }
 
-/// Closes a database; `clean` writes all pages first, so that the next opening has nothing to do. Its
-/// tables, transactions and scans must have been given back.
+/// Closes a database; `clean` writes all pages first, so that the next opening has nothing to do.
+/// Its tables, transactions and scans must have been given back.
 ///
 /// # Safety
 /// `database` is a handle, given back by this.

@@ -71,8 +71,8 @@ pub extern "C" fn weir_error_message() -> *const c_char {
     LAST.with(|last| last.borrow().message.as_ptr())
 }
 
-/// Has `weir_error_message` say this until the thread's next failure: for failures that the caller finds; or
-/// nothing, so that it can tell later whether there was one.
+/// Has `weir_error_message` say this until the thread's next failure: for failures that the caller
+/// finds; or nothing, so that it can tell later whether there was one.
 ///
 /// # Safety
 /// `text` is readable.

@@ -1,7 +1,8 @@
-//! The C interface of the engine, for the MariaDB plugin and other programs that aren't written in Rust.
+//! The C interface of the engine, for the MariaDB plugin and other programs that aren't written in
+//! Rust.
 //!
-//! `mariadb/weir.h` is generated from this crate, and begins with what a caller has to know (`cbindgen.toml`): results, handles, bytes,
-//! callbacks.
+//! `mariadb/weir.h` is generated from this crate, and begins with what a caller has to know
+//! (`cbindgen.toml`): results, handles, bytes, callbacks.
 //!
 //! Nothing unwinds into the caller: a bug of the engine ends the process (`panic = "abort"`).
 

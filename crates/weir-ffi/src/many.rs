@@ -70,12 +70,12 @@ unsafe fn write_many(
     }
 }
 
-/// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was inserted then;
-/// inserted one after the other, the rows tell it.
+/// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was
+/// inserted then; inserted one after the other, the rows tell it.
 ///
 /// # Safety
-/// `transaction` and `table` are handles; `rows` points to `count` rows, `indexes` to `index_count` indexes'
-/// entries; all are readable.
+/// `transaction` and `table` are handles; `rows` points to `count` rows, `indexes` to `index_count`
+/// indexes' entries; all are readable.
 #[no_mangle]
 pub unsafe extern "C" fn weir_insert_many(
     transaction: *mut WeirTransaction,

@@ -89,11 +89,12 @@ pub type WeirTransactionCallback =
 /// Called with a snapshot. `context` is what the caller handed over.
 pub type WeirSnapshotCallback = extern "C" fn(context: *mut c_void, info: *const WeirSnapshotInfo);
 
-/// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed over.
+/// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed
+/// over.
 pub type WeirLockCallback = extern "C" fn(context: *mut c_void, info: *const WeirLockInfo);
 
-/// Hands out all transactions that have written and not ended, oldest first. Who has only read isn't among them: its snapshot is
-/// told by `weir_snapshots`, and its locks by `weir_locks`.
+/// Hands out all transactions that have written and not ended, oldest first. Who has only read
+/// isn't among them: its snapshot is told by `weir_snapshots`, and its locks by `weir_locks`.
 ///
 /// # Safety
 /// `database` is a handle; `callback` may be called with `context`.
@@ -142,8 +143,8 @@ pub unsafe extern "C" fn weir_snapshots(
     }
 }
 
-/// Hands out all locks that are explicit or waited for. Rows that a transaction has written are locked by
-/// that alone.
+/// Hands out all locks that are explicit or waited for. Rows that a transaction has written are
+/// locked by that alone.
 ///
 /// # Safety
 /// `database` is a handle; `callback` may be called with `context`.
@@ -164,13 +165,13 @@ pub unsafe extern "C" fn weir_locks(
     }
 }
 
-/// Called with a wait in a deadlock, whose bytes are valid during the call, and the number of the connection, as
-/// `weir_canceller_open` was told, or 0. `context` is what the caller handed over.
+/// Called with a wait in a deadlock, whose bytes are valid during the call, and the number of the
+/// connection, as `weir_canceller_open` was told, or 0. `context` is what the caller handed over.
 pub type WeirDeadlockCallback =
     extern "C" fn(context: *mut c_void, info: *const WeirLockInfo, connection: u64);
 
-/// Whether there was a deadlock since the database was opened: tells of the last one, and hands out its waits, each for the
-/// transaction of the next, the last for that of the first.
+/// Whether there was a deadlock since the database was opened: tells of the last one, and hands out
+/// its waits, each for the transaction of the next, the last for that of the first.
 ///
 /// # Safety
 /// `database` is a handle; `deadlock` may be written; `callback` may be called with `context`.
@@ -202,7 +203,8 @@ struct LockedTree {
     index_name: String,
 }
 
-/// Those that were asked for. Each is looked up once: that goes through the indexes of all tables, and there may be many locks of one.
+/// Those that were asked for. Each is looked up once: that goes through the indexes of all tables,
+/// and there may be many locks of one.
 struct LockedTrees<'a> {
     database: &'a Database,
     known: HashMap<TreeId, LockedTree>,

@@ -1,5 +1,5 @@
-//! How long changes of definitions wait for those who use a table, and the end of such a wait from another
-//! thread.
+//! How long changes of definitions wait for those who use a table, and the end of such a wait from
+//! another thread.
 
 use crate::transaction::WeirCanceller;
 use std::sync::{Mutex, MutexGuard, PoisonError};

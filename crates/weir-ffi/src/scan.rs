@@ -128,12 +128,12 @@ pub unsafe extern "C" fn weir_scan_open(
     unsafe { handle(scan.map(|scan| WeirScan { scan, lock }), out) }
 }
 
-/// The next entry, and those behind it that were read with it, which count as given; `rest` may be null.
-/// Their bytes are valid until the scan is used again.
+/// The next entry, and those behind it that were read with it, which count as given; `rest` may be
+/// null. Their bytes are valid until the scan is used again.
 ///
 /// # Safety
-/// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out` and
-/// `rest` may be written.
+/// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out`
+/// and `rest` may be written.
 #[no_mangle]
 pub unsafe extern "C" fn weir_scan_next(
     scan: *mut WeirScan,
@@ -163,9 +163,9 @@ pub unsafe extern "C" fn weir_scan_next(
     }
 }
 
-/// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to
-/// wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry now, may find that
-/// entry further on. What was given together with it isn't valid any more.
+/// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index:
+/// who had to wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry
+/// now, may find that entry further on. What was given together with it isn't valid any more.
 ///
 /// # Safety
 /// `scan` is a handle; `key` is readable.
@@ -176,10 +176,12 @@ pub unsafe extern "C" fn weir_scan_behind(scan: *mut WeirScan, key: WeirBytes) {
     scan.scan.behind(key);
 }
 
-/// As `weir_scan_behind`; a scan without locks at `ReadCommitted` sees from there on what is committed now.
+/// As `weir_scan_behind`; a scan without locks at `ReadCommitted` sees from there on what is
+/// committed now.
 ///
 /// # Safety
-/// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `key` is readable.
+/// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `key`
+/// is readable.
 #[no_mangle]
 pub unsafe extern "C" fn weir_scan_behind_as_of_now(
     scan: *mut WeirScan,

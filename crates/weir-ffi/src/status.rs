@@ -4,7 +4,8 @@ use crate::bytes::WeirBytes;
 use crate::database::WeirDatabase;
 use std::ffi::c_void;
 
-/// Called with a figure and its name, which is valid for ever. `context` is what the caller handed over.
+/// Called with a figure and its name, which is valid for ever. `context` is what the caller handed
+/// over.
 pub type WeirFigureCallback = extern "C" fn(context: *mut c_void, name: WeirBytes, value: u64);
 
 /// Hands out all figures, always the same ones in the same order. Counters run from the opening.

@@ -51,8 +51,8 @@ pub(crate) unsafe fn indexes(
     indexes.iter().map(of).collect()
 }
 
-/// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it uses it: also in
-/// a transaction whose snapshot is older.
+/// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it
+/// uses it: also in a transaction whose snapshot is older.
 ///
 /// # Safety
 /// `database` is a handle; `name`, `meta` and the `count` indexes are readable.
@@ -79,7 +79,8 @@ pub unsafe extern "C" fn weir_table_create(
     result(create().map(drop))
 }
 
-/// The table of a name. Nobody keeps others from giving the name to another one: that is left to the caller of the interface.
+/// The table of a name. Nobody keeps others from giving the name to another one: that is left to
+/// the caller of the interface.
 fn find(database: &Database, name: weir::Result<String>) -> weir::Result<Table> {
     let name = name?;
     database.table(&name).ok_or(Error::NoSuchTable(name))
@@ -131,7 +132,8 @@ pub unsafe extern "C" fn weir_table_drop(
     result(find(database, name).and_then(drop))
 }
 
-/// From now on snapshots from before can't read the table: of a copy that takes another table's place.
+/// From now on snapshots from before can't read the table: of a copy that takes another table's
+/// place.
 ///
 /// # Safety
 /// `database` is a handle; the name is readable; the canceller is a handle or null.
@@ -152,8 +154,8 @@ pub unsafe extern "C" fn weir_table_hide_from_older(
 /// Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
 ///
 /// # Safety
-/// `database` is a handle; the names, and `meta` unless it is null, are readable; the canceller is a handle
-/// or null.
+/// `database` is a handle; the names, and `meta` unless it is null, are readable; the canceller is
+/// a handle or null.
 #[no_mangle]
 pub unsafe extern "C" fn weir_table_rename(
     database: *const WeirDatabase,
@@ -212,8 +214,9 @@ pub unsafe extern "C" fn weir_tables_truncate(
     result(unsafe { find_all(database, names, count) }.and_then(truncate))
 }
 
-/// Fills the pages of a table and of its indexes anew, where that frees many, and makes the data file shorter where much of it
-/// is free; others go on meanwhile. What was done when patience ends stays.
+/// Fills the pages of a table and of its indexes anew, where that frees many, and makes the data
+/// file shorter where much of it is free; others go on meanwhile. What was done when patience ends
+/// stays.
 ///
 /// # Safety
 /// `table` is a handle; the canceller is a handle or null.
@@ -362,12 +365,13 @@ pub unsafe extern "C" fn weir_table_range(
     }
 }
 
-/// Appends where each part of a key ends to `ends`, which has room for as many as were asked for; returns how
-/// many there are.
+/// Appends where each part of a key ends to `ends`, which has room for as many as were asked for;
+/// returns how many there are.
 pub type WeirSplitCallback =
     extern "C" fn(context: *mut c_void, key: WeirBytes, ends: *mut usize) -> usize;
 
-/// About how many different keys an index has, by each of their first parts. `out` has room for `parts`.
+/// About how many different keys an index has, by each of their first parts. `out` has room for
+/// `parts`.
 ///
 /// # Safety
 /// `table` is a handle; `callback` may be called with `context`; `out` may be written.

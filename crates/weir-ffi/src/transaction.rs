@@ -27,8 +27,8 @@ pub struct WeirTransaction {
     owner: *mut c_void,
 }
 
-/// Ends waits of a connection from other threads: of its transactions for locks, and of its changes of
-/// definitions. One serves all of a connection, one after the other.
+/// Ends waits of a connection from other threads: of its transactions for locks, and of its changes
+/// of definitions. One serves all of a connection, one after the other.
 pub struct WeirCanceller {
     cancelling: Arc<Mutex<Cancelling>>,
     waiting: Waiting,
@@ -149,7 +149,8 @@ impl WeirTransaction {
         Ok(txn)
     }
 
-    /// The transaction, for a read, which may have to wait for a lock if it takes any: at `Serializable` each does.
+    /// The transaction, for a read, which may have to wait for a lock if it takes any: at
+    /// `Serializable` each does.
     pub(crate) fn reading(&mut self, lock: WeirLock) -> weir::Result<&mut Transaction> {
         let isolation = self.txn.as_ref().map(Transaction::isolation);
         match (lock, isolation) {
@@ -217,9 +218,9 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody waits for one
-/// of the connection's transactions; null if it needn't be told. `connection` is its number, which `weir_snapshots` tells;
-/// 0 if it has none.
+/// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody
+/// waits for one of the connection's transactions; null if it needn't be told. `connection` is its
+/// number, which `weir_snapshots` tells; 0 if it has none.
 #[no_mangle]
 pub extern "C" fn weir_canceller_open(owner: *mut c_void, connection: u64) -> *mut WeirCanceller {
     let (cancelling, waiting) = Default::default();
@@ -238,8 +239,8 @@ pub unsafe extern "C" fn weir_canceller_close(canceller: *mut WeirCanceller) {
     }
 }
 
-/// Number of the connection's transaction that has written or locked something, as in `WeirTransactionInfo`; 0 if
-/// there is none.
+/// Number of the connection's transaction that has written or locked something, as in
+/// `WeirTransactionInfo`; 0 if there is none.
 ///
 /// # Safety
 /// `canceller` is a handle.
@@ -250,8 +251,8 @@ pub unsafe extern "C" fn weir_canceller_transaction(canceller: *const WeirCancel
     cancelling.canceller.as_ref().map_or(0, |canceller| canceller.transaction().0)
 }
 
-/// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of definitions,
-/// until `weir_canceller_renew`.
+/// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of
+/// definitions, until `weir_canceller_renew`.
 ///
 /// # Safety
 /// `canceller` is a handle.
@@ -263,8 +264,8 @@ pub unsafe extern "C" fn weir_cancel(canceller: *const WeirCanceller) {
     lock(&canceller.cancelling).cancel();
 }
 
-/// From now on waits go on again, until they are cancelled: what was cancelled before and met no wait is
-/// forgotten.
+/// From now on waits go on again, until they are cancelled: what was cancelled before and met no
+/// wait is forgotten.
 ///
 /// # Safety
 /// `canceller` is a handle.
@@ -353,8 +354,8 @@ pub unsafe extern "C" fn weir_lock_waits(transaction: *const WeirTransaction) ->
 }
 
 /// Begins a statement: reads at `ReadCommitted` see what is committed now, and
-/// `weir_statement_rollback` comes back to here. `locks_ranges`: what it is told of others' rows stays true until
-/// the transaction ends, as it does anyway at `Serializable`.
+/// `weir_statement_rollback` comes back to here. `locks_ranges`: what it is told of others' rows
+/// stays true until the transaction ends, as it does anyway at `Serializable`.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -377,7 +378,8 @@ pub unsafe extern "C" fn weir_statement_begin(
     result(begin(transaction))
 }
 
-/// From now on, until the statement ends, what it is told of others' rows stays true until the transaction ends.
+/// From now on, until the statement ends, what it is told of others' rows stays true until the
+/// transaction ends.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -390,7 +392,8 @@ pub unsafe extern "C" fn weir_statement_lock_ranges(transaction: *mut WeirTransa
     }
 }
 
-/// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
+/// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that
+/// go on keep what they see.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -403,7 +406,8 @@ pub unsafe extern "C" fn weir_statement_end(transaction: *mut WeirTransaction) {
     }
 }
 
-/// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
+/// Takes back what the statement has done; locks are kept. If the transaction has ended, all has
+/// been taken back.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -438,7 +442,8 @@ pub unsafe extern "C" fn weir_savepoint(
     }
 }
 
-/// Takes back what was done since the transaction stood there. Savepoints from then on mean nothing any more.
+/// Takes back what was done since the transaction stood there. Savepoints from then on mean nothing
+/// any more.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -534,8 +539,8 @@ pub unsafe extern "C" fn weir_release_reads(transaction: *mut WeirTransaction) -
     result(transaction.running().and_then(weir::Transaction::release_reads))
 }
 
-/// Commits without waiting for durability: for commits in the order of a coordinator. An error is kept
-/// for `weir_commit_wait`.
+/// Commits without waiting for durability: for commits in the order of a coordinator. An error is
+/// kept for `weir_commit_wait`.
 ///
 /// # Safety
 /// `transaction` is a handle.
@@ -582,8 +587,8 @@ pub unsafe extern "C" fn weir_detach(transaction: *mut WeirTransaction) -> WeirR
     }
 }
 
-/// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
-/// read, or changed, stays locked.
+/// Gives up the lock that the last locking read took, if it is on this row. What was locked before
+/// that read, or changed, stays locked.
 ///
 /// # Safety
 /// `transaction` and `table` are handles; `key` is readable.

@@ -1,11 +1,13 @@
-//! Waits for locks, told to the server: a replica's workers commit in an order that only the server knows,
-//! and a commit that waits for others to join it goes on once somebody waits for its rows.
+//! Waits for locks, told to the server: a replica's workers commit in an order that only the server
+//! knows, and a commit that waits for others to join it goes on once somebody waits for its rows.
 //!
-//! A connection may have an *owner*, the server's own handle of it. Whoever begins to wait for a lock has
-//! those owners told who are in its way. An owner is told only while its transaction runs, and doesn't end
-//! meanwhile: both happen under one mutex, its shard's. Who needs several takes them in their order.
+//! A connection may have an *owner*, the server's own handle of it. Whoever begins to wait for a
+//! lock has those owners told who are in its way. An owner is told only while its transaction runs,
+//! and doesn't end meanwhile: both happen under one mutex, its shard's. Who needs several takes
+//! them in their order.
 //!
-//! Whatever a thread waits for, the server's pool of threads is told that it blocks: [`weir_observe_blocking`].
+//! Whatever a thread waits for, the server's pool of threads is told that it blocks:
+//! [`weir_observe_blocking`].
 
 use crate::database::WeirDatabase;
 use crossbeam_utils::CachePadded;
@@ -15,12 +17,12 @@ use std::ffi::c_void;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use weir::{BlockingObserver, TxnId};
 
-/// Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
-/// that have one. It must not call the engine.
+/// Called in the thread of a transaction that begins to wait for a lock, with the owners of those
+/// in its way that have one. It must not call the engine.
 pub type WeirWaitCallback = extern "C" fn(owners: *const *mut c_void, count: usize);
 
-/// Which of two owners' transactions, in a deadlock, is rather to be rolled back: below 0 the first, above 0 the
-/// other, 0 either. It must not call the engine.
+/// Which of two owners' transactions, in a deadlock, is rather to be rolled back: below 0 the
+/// first, above 0 the other, 0 either. It must not call the engine.
 pub type WeirVictimCallback = extern "C" fn(one: *mut c_void, other: *mut c_void) -> i32;
 
 #[derive(Clone, Copy)]
@@ -60,7 +62,8 @@ impl Owners {
         self.shard(Owners::place(txn)).remove(&txn);
     }
 
-    /// Calls `with` with the owners of those of `txns` that run and have one: none ends before it returns.
+    /// Calls `with` with the owners of those of `txns` that run and have one: none ends before it
+    /// returns.
     fn held<T>(&self, txns: &[TxnId], with: impl FnOnce(&[Option<*mut c_void>]) -> T) -> T {
         let places: BTreeSet<usize> = txns.iter().map(|&txn| Owners::place(txn)).collect();
         let shards: BTreeMap<usize, MutexGuard<'_, Shard>> =
@@ -84,7 +87,8 @@ impl Owners {
     }
 }
 
-/// Has `callback` called with each wait for a lock that begins, and again if others come ahead of it. Once for a database.
+/// Has `callback` called with each wait for a lock that begins, and again if others come ahead of
+/// it. Once for a database.
 ///
 /// # Safety
 /// `database` is a handle; `callback` may be called until it is closed.
@@ -99,8 +103,8 @@ pub unsafe extern "C" fn weir_observe_waits(
     database.0.observe_waits(move |_, in_the_way| owners.tell(in_the_way, callback));
 }
 
-/// Has `callback` asked which of two transactions in a deadlock is rolled back, if both have owners. Once for
-/// a database.
+/// Has `callback` asked which of two transactions in a deadlock is rolled back, if both have
+/// owners. Once for a database.
 ///
 /// # Safety
 /// `database` is a handle; `callback` may be called until it is closed.
@@ -118,8 +122,8 @@ pub unsafe extern "C" fn weir_prefer_victims(
 /// Called in a thread that is about to block, or goes on. It must not call the engine.
 pub type WeirBlockingCallback = extern "C" fn();
 
-/// Has each thread of the process that blocks in the engine, for a read of the device or longer, call `begins` before and
-/// `ends` after. Once for a process.
+/// Has each thread of the process that blocks in the engine, for a read of the device or longer,
+/// call `begins` before and `ends` after. Once for a process.
 #[no_mangle]
 pub extern "C" fn weir_observe_blocking(begins: WeirBlockingCallback, ends: WeirBlockingCallback) {
     let observer =

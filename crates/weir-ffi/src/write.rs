@@ -113,8 +113,8 @@ pub unsafe extern "C" fn weir_insert(
     }
 }
 
-/// Replaces a row that keeps its primary key, and those of its index entries that change. If `unseen`
-/// comes back true, pass the entries that stayed to `weir_touch`.
+/// Replaces a row that keeps its primary key, and those of its index entries that change. If
+/// `unseen` comes back true, pass the entries that stayed to `weir_touch`.
 ///
 /// # Safety
 /// `transaction` and `table` are handles; key, row and entries are readable; `unseen` may
@@ -198,7 +198,8 @@ pub extern "C" fn weir_row_open() -> *mut WeirRow {
     Box::into_raw(Box::default())
 }
 
-/// Gives back a holder's memory if that is more than `most` bytes; what was read into it is gone then.
+/// Gives back a holder's memory if that is more than `most` bytes; what was read into it is gone
+/// then.
 ///
 /// # Safety
 /// `row` is a handle.

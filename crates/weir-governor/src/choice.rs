@@ -22,7 +22,8 @@ pub enum PolicyChoice {
 }
 
 impl PolicyChoice {
-    /// What [`PolicyChoice::from_str`] understands; dashes do for other signs, as in names of files.
+    /// What [`PolicyChoice::from_str`] understands; dashes do for other signs, as in names of
+    /// files.
     pub const FORMS: &str = "governor, at-deadline, fixed:PAGES, innodb:IO_CAPACITY/IO_CAPACITY_MAX, \
                              innodb-plain:IO_CAPACITY";
 

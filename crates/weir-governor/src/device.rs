@@ -1,14 +1,15 @@
 //! What the device can do, found out from what it does.
 //!
-//! Only a device that is kept busy shows its limit. So a stretch of time in which the writer's queue
-//! was full all the while counts as it is, and any other only when it shows *more* than was known: by the
-//! pages of the time in which it was not idle. (By those of all the time it could not: a limit that was learnt
-//! too low holds writers back, the device idles, and nobody ever sees more.)
-//! Until the queue has been full once, the device's limit is unknown and nothing is held back for its
-//! sake; then it is at least the most that was written in a stretch of the last seconds, so that a device that hangs for
-//! a moment once in a while is not taken for a slow one. When writers are held back for it, the governor asks for a
-//! little more than the device is known to do ([`crate::Governor`]): the queue stays full, and a device that has become
-//! faster is found out.
+//! Only a device that is kept busy shows its limit. So a stretch of time in which the writer's
+//! queue was full all the while counts as it is, and any other only when it shows *more* than was
+//! known: by the pages of the time in which it was not idle. (By those of all the time it could
+//! not: a limit that was learnt too low holds writers back, the device idles, and nobody ever sees
+//! more.) Until the queue has been full once, the device's limit is unknown and nothing is held
+//! back for its sake; then it is at least the most that was written in a stretch of the last
+//! seconds, so that a device that hangs for a moment once in a while is not taken for a slow one.
+//! When writers are held back for it, the governor asks for a little more than the device is known
+//! to do ([`crate::Governor`]): the queue stays full, and a device that has become faster is found
+//! out.
 
 /// What the device has been seen to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -29,8 +30,8 @@ impl Device {
     pub const UNKNOWN: Device =
         Device { pages_per_second: None, latency: 0.0, latency_deviation: 0.0, variation: 0.0 };
 
-    /// A time that a write rarely exceeds: the mean and four deviations, as TCP's retransmission timer
-    /// (Jacobson, SIGCOMM 1988).
+    /// A time that a write rarely exceeds: the mean and four deviations, as TCP's retransmission
+    /// timer (Jacobson, SIGCOMM 1988).
     pub fn latency_bound(&self) -> f64 {
         self.latency + 4.0 * self.latency_deviation
     }
@@ -48,10 +49,12 @@ const BUSY_MIN: f64 = 0.1;
 const SLOWER: f64 = 8.0;
 /// No device is taken for one that does fewer pages per second, however long it hangs.
 const SLOWEST: f64 = 1.0;
-/// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is told.
+/// Time in which an old rate is forgotten, in seconds: that of the moment, and the one that is
+/// told.
 const MEMORY: (f64, f64) = (0.4, 4.0);
-/// When the rate of the moment has been off by more than this factor, for so many seconds, the device has changed. One
-/// that does less (the first) may be one that hangs for a moment; what is done (the second) can be done.
+/// When the rate of the moment has been off by more than this factor, for so many seconds, the
+/// device has changed. One that does less (the first) may be one that hangs for a moment; what is
+/// done (the second) can be done.
 const CHANGED: f64 = 1.5;
 const CHANGED_SECONDS: (f64, f64) = (1.0, 0.2);
 /// Weight of one batch in the averages of latency.
@@ -120,8 +123,9 @@ impl DeviceMeter {
         device.latency_deviation += (off.abs() - device.latency_deviation) * LATENCY_WEIGHT;
     }
 
-    /// `seconds` have passed, in `busy_seconds` of which the writer had batches under way; `full` if they were
-    /// as many as it ever has. Call it every 10 to 100 ms, after the batches of that time.
+    /// `seconds` have passed, in `busy_seconds` of which the writer had batches under way; `full`
+    /// if they were as many as it ever has. Call it every 10 to 100 ms, after the batches of that
+    /// time.
     pub fn elapsed(&mut self, seconds: f64, busy_seconds: f64, full: bool) {
         self.seconds += seconds;
         self.busy_seconds += busy_seconds;
@@ -159,8 +163,8 @@ impl DeviceMeter {
         }
     }
 
-    /// A full queue from which nothing comes: even if a batch were done right now, the rate would be
-    /// lower than what is known.
+    /// A full queue from which nothing comes: even if a batch were done right now, the rate would
+    /// be lower than what is known.
     fn doubt(&mut self, seconds: f64) {
         let possible = (self.pages + self.batch_pages.max(WINDOW_PAGES.0)) as f64 / self.seconds;
         if let Some(known) = self.device.pages_per_second
@@ -176,8 +180,8 @@ impl DeviceMeter {
         self.settle(known, seconds);
     }
 
-    /// Follows the rate of the moment: slowly, or at once if it has been quite another for a while. A
-    /// device that hangs for a moment is the same device.
+    /// Follows the rate of the moment: slowly, or at once if it has been quite another for a while.
+    /// A device that hangs for a moment is the same device.
     fn settle(&mut self, known: f64, seconds: f64) {
         let off = (self.current / known).ln().abs();
         self.off_seconds = if off > CHANGED.ln() { self.off_seconds + seconds } else { 0.0 };
@@ -195,8 +199,8 @@ impl DeviceMeter {
     }
 }
 
-/// From one rate towards another, in ratios, so that a drop to a tenth is followed as fast as a rise
-/// to tenfold.
+/// From one rate towards another, in ratios, so that a drop to a tenth is followed as fast as a
+/// rise to tenfold.
 fn towards(from: f64, to: f64, times: f64) -> f64 {
     from * (to / from).powf(-(-times).exp_m1())
 }
@@ -205,7 +209,8 @@ fn towards(from: f64, to: f64, times: f64) -> f64 {
 mod tests {
     use super::*;
 
-    /// Seconds of a device that does `rate` pages per second in batches, with the queue full or not.
+    /// Seconds of a device that does `rate` pages per second in batches, with the queue full or
+    /// not.
     fn run(meter: &mut DeviceMeter, rate: f64, batch: u64, seconds: f64, full: bool) {
         let (tick, mut done) = (0.01, 0.0);
         for _ in 0..(seconds / tick) as u32 {

@@ -4,29 +4,29 @@
 //! A page first changed at `x` must be written before the log reaches `x + A`, `A` being the age
 //! target. With `n(x)` dirty pages at or before `x`, the log at `L` growing at rate `v`, the lowest
 //! constant rate that meets every deadline is `v * max over x of n(x) / (x + A - L)`: the smoothest
-//! schedule for jobs that are all present (Yao, Demers, Shenker, FOCS 1995). `v` is averaged over up
-//! to a quarter of the time until the deadline that asks for most pages per byte ([`crate::log_rate`]): a burst of
-//! the load that is short against its runway is spread over it.
+//! schedule for jobs that are all present (Yao, Demers, Shenker, FOCS 1995). `v` is averaged over
+//! up to a quarter of the time until the deadline that asks for most pages per byte
+//! ([`crate::log_rate`]): a burst of the load that is short against its runway is spread over it.
 //!
-//! Pages that are written to free their frames need no deadline any more. If each is with probability `p`
-//! per second, what is left of `n / t` over a time `t` is `n p / (e^(p t) - 1)`.
+//! Pages that are written to free their frames need no deadline any more. If each is with
+//! probability `p` per second, what is left of `n / t` over a time `t` is `n p / (e^(p t) - 1)`.
 //!
 //! # Admission
-//! Turned around: with `C` pages per second, the log may grow at `V = C / max over x of n(x) / (x + A - L)`.
-//! That is a mean over the time until the deadline; so a load that was below it before may exceed it
-//! for a while, by as much as it was below: `2 V - v`.
+//! Turned around: with `C` pages per second, the log may grow at `V = C / max over x of n(x) / (x +
+//! A - L)`. That is a mean over the time until the deadline; so a load that was below it before may
+//! exceed it for a while, by as much as it was below: `2 V - v`.
 //!
 //! # Past the target
-//! The target lies below what must not be passed by a *headroom*: what the log grows while the device
-//! is slower than usual, and too slow. In its first half the rate that is asked for rises without bound. Writers may
-//! use up nearly all of it, so that they don't feel each moment of the device; what they may use of `V`
-//! falls with the cube of how far the age has come, to nothing at the end: they are slowed down and
-//! never stopped.
+//! The target lies below what must not be passed by a *headroom*: what the log grows while the
+//! device is slower than usual, and too slow. In its first half the rate that is asked for rises
+//! without bound. Writers may use up nearly all of it, so that they don't feel each moment of the
+//! device; what they may use of `V` falls with the cube of how far the age has come, to nothing at
+//! the end: they are slowed down and never stopped.
 //!
 //! # A smaller log
-//! When the largest age shrinks below the age, the governor follows it gradually: as fast as the device has
-//! time for besides the load, and within [`SHRINK_SECONDS`] at the latest. Whoever gives out log space
-//! must let the old limit stand until then.
+//! When the largest age shrinks below the age, the governor follows it gradually: as fast as the
+//! device has time for besides the load, and within [`SHRINK_SECONDS`] at the latest. Whoever gives
+//! out log space must let the old limit stand until then.
 
 use crate::log_rate::{LogRate, Rates};
 use crate::{Load, Plan, Policy};
@@ -46,8 +46,8 @@ const SLOW: (f64, f64) = (2.5, 3.2);
 const USABLE: f64 = 0.9;
 /// While nothing is known of the device, writers are held back from this part of the headroom on.
 const CAREFUL: f64 = 0.25;
-/// Deadlines closer than this are treated as if they were this far away, so that a page that is late
-/// by a moment is no reason to hurry: in seconds of log...
+/// Deadlines closer than this are treated as if they were this far away, so that a page that is
+/// late by a moment is no reason to hurry: in seconds of log...
 const CLOSEST_SECONDS: f64 = 0.1;
 /// ... and as a share of the target, at least and at most.
 const CLOSEST: (f64, f64) = (1.0 / 256.0, 1.0 / 4.0);
@@ -195,7 +195,8 @@ impl Governor {
         even * (1.0 - overrun.powi(3))
     }
 
-    /// What share of an even growth the log's is, where it may grow at `most` for a while ([`Self::need`]).
+    /// What share of an even growth the log's is, where it may grow at `most` for a while
+    /// ([`Self::need`]).
     fn used(most: f64, rate: f64) -> f64 {
         let even = if most > rate { (most + rate) / 2.0 } else { most };
         if even > 0.0 { (rate / even).min(1.0) } else { 1.0 }
@@ -205,8 +206,8 @@ impl Governor {
         last.is_some_and(|max| rate >= HELD_BACK * max)
     }
 
-    /// Pages per second for the dirty limit's sake, given those written anyway; and the rate at which
-    /// pages may become dirty.
+    /// Pages per second for the dirty limit's sake, given those written anyway; and the rate at
+    /// which pages may become dirty.
     fn dirty_limit(&mut self, load: &Load, written: f64) -> (f64, f64) {
         let limit = load.dirty_limit.max(1) as f64;
         let dirty = load.dirty_pages as f64;

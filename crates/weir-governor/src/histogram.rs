@@ -1,9 +1,9 @@
 //! How many pages are dirty since when.
 //!
 //! Buckets of recovery LSNs, oldest first, with a bounded number of them. A bucket covers the LSNs
-//! from its own first one to the next bucket's. New buckets are opened as the log grows; how wide may
-//! change at any time. A bucket's pages all count as being as old as its first LSN, so that what is
-//! computed from the histogram errs on the early side, by less than a bucket.
+//! from its own first one to the next bucket's. New buckets are opened as the log grows; how wide
+//! may change at any time. A bucket's pages all count as being as old as its first LSN, so that
+//! what is computed from the histogram errs on the early side, by less than a bucket.
 
 use std::collections::VecDeque;
 

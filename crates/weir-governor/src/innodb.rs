@@ -9,10 +9,10 @@
 //! - what it wrote per second lately;
 //! - the pages that would fall out of the log if the oldest LSN moved as fast as the newest does.
 //!
-//! The sum is cut at `io_capacity_max`. Rates are averaged over `flushing_avg_loops` seconds. Past the
-//! *synchronous* limit writers stop, and pages are written as fast as the device can until the age is
-//! below it. Without adaptive flushing, as before 2010, `io_capacity` pages are written per second while
-//! too many are dirty, and else none.
+//! The sum is cut at `io_capacity_max`. Rates are averaged over `flushing_avg_loops` seconds. Past
+//! the *synchronous* limit writers stop, and pages are written as fast as the device can until the
+//! age is below it. Without adaptive flushing, as before 2010, `io_capacity` pages are written per
+//! second while too many are dirty, and else none.
 
 use crate::{Load, Plan, Policy};
 
@@ -205,8 +205,8 @@ mod tests {
     #[test]
     fn percent_for_age_by_hand() {
         let policy = policy(1000.0, 4000.0);
-        // A log of 10,000: the asynchronous limit is at 10,000 * 0.81 * 7/8 = 7087.5. An age of 1772
-        // is 25 % of it: 4 * 25 * 5 / 7.5 = 66.67 percent.
+        // A log of 10,000: the asynchronous limit is at 10,000 * 0.81 * 7/8 = 7087.5. An age of
+        // 1772 is 25 % of it: 4 * 25 * 5 / 7.5 = 66.67 percent.
         is_near(policy.percent_for_age(1771.875, 10_000.0), 66.667);
         // All of it: 4 * 100 * 10 / 7.5 = 533.3 percent.
         is_near(policy.percent_for_age(7087.5, 10_000.0), 533.333);
@@ -231,8 +231,8 @@ mod tests {
         let mut policy = policy(1000.0, 4000.0);
         policy.page_rate = 700.0;
         policy.log_rate = 100.0;
-        // Within 3 * 100 bytes of the oldest at 2,000 there are 450 pages: 150 per second. The age of
-        // 1772 asks for 666.7, the 20 % of dirty pages for 219.8: less.
+        // Within 3 * 100 bytes of the oldest at 2,000 there are 450 pages: 150 per second. The age
+        // of 1772 asks for 666.7, the 20 % of dirty pages for 219.8: less.
         let deadlines = [(2000, 300), (2300, 450), (2301, 2000)];
         let load = Load {
             seconds: 1.0,

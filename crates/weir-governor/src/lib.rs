@@ -7,17 +7,17 @@
 //! - The *age* is the end of the log less the checkpoint. It must stay below `age_max`.
 //! - The *age target* is a little less: `age_max` less a *headroom* for what the log grows while a
 //!   slow write is under way.
-//! - A page's *deadline* is its recovery LSN plus the age target; its *runway* the bytes of log left
-//!   until then.
+//! - A page's *deadline* is its recovery LSN plus the age target; its *runway* the bytes of log
+//!   left until then.
 //! - The *load* is what happened since the last call, the *plan* what to do until the next.
 //!
 //! # How to use it
 //! Call [`Policy::plan`] every 10 to 100 ms. Until the next call
-//! - write the oldest dirty pages at `deadline_rate + dirty_limit_rate`. What could not be written in
-//!   time is not owed: the next plan asks for it again. Fractions of a page are;
+//! - write the oldest dirty pages at `deadline_rate + dirty_limit_rate`. What could not be written
+//!   in time is not owed: the next plan asks for it again. Fractions of a page are;
 //! - clean cold pages for the free-frame provider at up to `free_frame_rate`;
-//! - give out log space at no more than `log_rate_max`, and credits for pages that become dirty at no
-//!   more than `dirty_rate_max`.
+//! - give out log space at no more than `log_rate_max`, and credits for pages that become dirty at
+//!   no more than `dirty_rate_max`.
 //!
 //! Dirty pages are counted in a [`DirtyHistogram`]; what the device can do is found out by a
 //! [`DeviceMeter`].
@@ -127,7 +127,8 @@ pub struct Plan {
     pub log_rate_max: f64,
     /// Clean pages per second that writers may make dirty; infinite when nothing limits them.
     pub dirty_rate_max: f64,
-    /// Share of what the log may grow by, evenly, that it does grow by: 1 when writers are held back for it.
+    /// Share of what the log may grow by, evenly, that it does grow by: 1 when writers are held
+    /// back for it.
     pub log_used: f64,
     /// The age that is aimed at.
     pub age_target: u64,

@@ -6,8 +6,8 @@ const TICK: f64 = 0.02;
 const MB: f64 = 1e6;
 const BEGIN: u64 = 1 << 40;
 
-/// The plan after `seconds` of `load`, whose log grows by `log_rate` from where it is; the deadlines are as far behind
-/// its end all the while.
+/// The plan after `seconds` of `load`, whose log grows by `log_rate` from where it is; the
+/// deadlines are as far behind its end all the while.
 fn plan_after(load: &Load, log_rate: f64, seconds: f64, behind: &[(u64, u64)]) -> Plan {
     let (mut governor, mut plan) = (Governor::new(), Plan::IDLE);
     for tick in 0..(seconds / TICK) as u64 {

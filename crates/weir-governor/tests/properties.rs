@@ -170,7 +170,8 @@ fn the_headroom_of_a_fast_load_is_given_up_soon_after_it() {
     assert!(model.age_seen < model.age_max);
 }
 
-/// Pages per byte of log under a load whose rate wanders, against those that wait for the last moment.
+/// Pages per byte of log under a load whose rate wanders, against those that wait for the last
+/// moment.
 #[test]
 fn a_wandering_load_costs_few_writes_beyond_those_at_the_deadline() {
     // The rate is another one every 0.3 s, 40 to 160 % of its mean; a lap takes 2 s.

@@ -1,5 +1,6 @@
-//! Threads that block, told to whoever runs them: a server that keeps as many threads at work as it has processors lets
-//! another one work meanwhile, and must, where that is the one that the first waits for.
+//! Threads that block, told to whoever runs them: a server that keeps as many threads at work as it
+//! has processors lets another one work meanwhile, and must, where that is the one that the first
+//! waits for.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -26,12 +27,14 @@ thread_local! {
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Has all threads of the process that block from here on tell `observer`. Once: whether it was the first.
+/// Has all threads of the process that block from here on tell `observer`. Once: whether it was the
+/// first.
 pub fn observe_blocking(observer: BlockingObserver) -> bool {
     OBSERVER.set(observer).is_ok()
 }
 
-/// While it is there its thread may block, for a read of the device or longer; of several in one thread the first is told.
+/// While it is there its thread may block, for a read of the device or longer; of several in one
+/// thread the first is told.
 #[must_use = "its thread may block while it is there"]
 #[derive(Debug)]
 pub struct Blocked {

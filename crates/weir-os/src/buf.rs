@@ -15,7 +15,8 @@ pub struct AlignedBuf {
 }
 
 impl AlignedBuf {
-    /// A zeroed buffer of `len` bytes (capacity rounded up to a multiple of [`BLOCK`], at least one).
+    /// A zeroed buffer of `len` bytes (capacity rounded up to a multiple of [`BLOCK`], at least
+    /// one).
     pub fn zeroed(len: usize) -> Self {
         let capacity = len.max(1).next_multiple_of(BLOCK);
         let layout = Self::layout(capacity);

@@ -4,12 +4,12 @@
 //!   not (tmpfs); the rules on alignment are the same in both cases.
 //! - Growth allocates first and sets the length afterwards, so that a full device leaves the
 //!   length unchanged.
-//! - The directory is opened once and its files by their names in it: wherever it is moved to, whatever takes its
-//!   place, and wherever the process goes.
+//! - The directory is opened once and its files by their names in it: wherever it is moved to,
+//!   whatever takes its place, and wherever the process goes.
 //! - The lock is `flock` on the file `lock`, which holds the owner's process id as text. The
 //!   kernel drops it with the process, so a stale file is no obstacle.
-//! - Opened to be read, nothing in it changes: files are opened so, and the lock is shared. It needs no right to write,
-//!   nor the file `lock`: the directory is locked itself, too.
+//! - Opened to be read, nothing in it changes: files are opened so, and the lock is shared. It
+//!   needs no right to write, nor the file `lock`: the directory is locked itself, too.
 
 use crate::pool::Pool;
 use crate::stats::Counters;
@@ -87,8 +87,8 @@ pub fn open_directory(path: impl AsRef<Path>, backend: Backend) -> Result<Arc<dy
     Ok(Arc::new(Directory::open(root, backend, Use::Write)?))
 }
 
-/// As [`open_directory`], of one that is there and whose files are only read. Nothing may be asked of it that changes
-/// anything. Its lock may be taken by several processes at once.
+/// As [`open_directory`], of one that is there and whose files are only read. Nothing may be asked
+/// of it that changes anything. Its lock may be taken by several processes at once.
 pub(crate) fn open_to_read(path: &Path, backend: Backend) -> Result<Arc<dyn Disk>> {
     Ok(Arc::new(Directory::open(path, backend, Use::Read)?))
 }
@@ -199,7 +199,8 @@ impl Directory {
         move |error| DiskError::new(operation, &self.shown(name), error)
     }
 
-    /// Length of the longest file, in bytes. To list them takes a descriptor: if they can't be listed, what it was the last time.
+    /// Length of the longest file, in bytes. To list them takes a descriptor: if they can't be
+    /// listed, what it was the last time.
     fn longest_file(&self) -> u64 {
         let length = |name: &String| {
             let found = rustix::fs::statat(&self.opened, &name[..], AtFlags::SYMLINK_NOFOLLOW);
@@ -331,8 +332,8 @@ impl Disk for Directory {
     }
 }
 
-/// A locked file. Closing it would not do: a child that the process has just forked has it open, too, until it runs its
-/// own program. Nor may such a child give the lock back.
+/// A locked file. Closing it would not do: a child that the process has just forked has it open,
+/// too, until it runs its own program. Nor may such a child give the lock back.
 #[derive(Debug)]
 struct Locked {
     file: fs::File,
@@ -385,8 +386,8 @@ fn holder_in(file: &mut fs::File) -> String {
     }
 }
 
-/// Takes the lock with others who only read: that of the file, unless there is none or it may not be opened, and that of
-/// the directory, where the file system can do it. One of them at least.
+/// Takes the lock with others who only read: that of the file, unless there is none or it may not
+/// be opened, and that of the directory, where the file system can do it. One of them at least.
 fn share(directory: &fs::File) -> io::Result<Vec<Locked>> {
     let mut locked = Vec::new();
     match open_in(directory, LOCK_NAME, OFlags::RDONLY | OFlags::NOFOLLOW, 0) {
@@ -414,8 +415,8 @@ fn open_to_lock(directory: &fs::File) -> io::Result<fs::File> {
     open_in(directory, ".", OFlags::RDONLY | OFlags::DIRECTORY, 0)
 }
 
-/// Locks the directory as well: the file is removed by who takes it for one that was left behind. Not every file
-/// system can do it.
+/// Locks the directory as well: the file is removed by who takes it for one that was left behind.
+/// Not every file system can do it.
 fn lock_directory(directory: &fs::File) -> io::Result<Locked> {
     let own = open_to_lock(directory)?;
     match own.try_lock() {
@@ -519,7 +520,8 @@ fn allocate(file: &fs::File, old: u64, new: u64) -> io::Result<()> {
     })
 }
 
-/// What a file system has no call for is left undone: space is allocated as it is written, and kept.
+/// What a file system has no call for is left undone: space is allocated as it is written, and
+/// kept.
 fn where_supported(done: rustix::io::Result<()>) -> io::Result<()> {
     match done {
         Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),

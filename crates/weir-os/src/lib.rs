@@ -1,7 +1,7 @@
 //! Files and clocks: the only crate that makes system calls.
 //!
-//! A [`Disk`] is one database directory. Every form (io_uring, thread pool, in memory, simulated, throttled)
-//! implements the same two traits, so every layer above runs unchanged on each.
+//! A [`Disk`] is one database directory. Every form (io_uring, thread pool, in memory, simulated,
+//! throttled) implements the same two traits, so every layer above runs unchanged on each.
 //!
 //! | form | made by | for |
 //! |---|---|---|
@@ -72,13 +72,15 @@ impl DiskError {
         DiskError { offset: Some(offset), ..self }
     }
 
-    /// The kind of the system's reason. No space is `StorageFull`, whatever has none: device, quota, or file.
+    /// The kind of the system's reason. No space is `StorageFull`, whatever has none: device,
+    /// quota, or file.
     pub fn kind(&self) -> io::ErrorKind {
         kind_of(&self.source)
     }
 
-    /// Whether who makes a file for later may go on without it. One that can't be opened is there or not: the process may
-    /// have too many. A failed sync is never passed over, whatever its reason.
+    /// Whether who makes a file for later may go on without it. One that can't be opened is there
+    /// or not: the process may have too many. A failed sync is never passed over, whatever its
+    /// reason.
     pub fn may_be_passed_over(&self) -> bool {
         let is_full = self.kind() == io::ErrorKind::StorageFull;
         self.operation == "open" || is_full && !self.operation.contains("sync")
@@ -113,13 +115,15 @@ pub enum Create {
 /// How a file is read and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
-    /// Past the page cache (O_DIRECT) where the file system allows it; offsets and lengths are multiples of [`BLOCK`].
+    /// Past the page cache (O_DIRECT) where the file system allows it; offsets and lengths are
+    /// multiples of [`BLOCK`].
     Direct,
     /// Through the page cache; any offset and length.
     Cached,
 }
 
-/// One read or write of a batch. Buffers are owned while the operation runs and come back with the batch.
+/// One read or write of a batch. Buffers are owned while the operation runs and come back with the
+/// batch.
 #[derive(Debug)]
 pub enum Io {
     /// Fill `buf` wholly from `offset`; reading past the end is an `UnexpectedEof` error.
@@ -174,7 +178,8 @@ pub trait Disk: Send + Sync {
     /// Opens or creates a file. The name is durable only after [`Disk::sync_dir`].
     ///
     /// # Errors
-    /// `NotFound`, `AlreadyExists`, `PermissionDenied` and whatever the system says; nothing changed.
+    /// `NotFound`, `AlreadyExists`, `PermissionDenied` and whatever the system says; nothing
+    /// changed.
     fn open(&self, name: &str, create: Create, mode: Mode) -> Result<Arc<dyn File>>;
     /// Removes a file's name; durable after [`Disk::sync_dir`].
     fn remove(&self, name: &str) -> Result<()>;
@@ -184,7 +189,8 @@ pub trait Disk: Send + Sync {
     fn list(&self) -> Result<Vec<String>>;
     /// Makes creations, removals and renames durable.
     fn sync_dir(&self) -> Result<()>;
-    /// Bytes that files may still take, as far as the system tells: others use the device, too, and a user may have a quota.
+    /// Bytes that files may still take, as far as the system tells: others use the device, too, and
+    /// a user may have a quota.
     fn free_bytes(&self) -> Result<u64>;
     /// Takes the directory's lock for as long as the returned guard lives.
     ///
@@ -213,17 +219,17 @@ pub trait File: Send + Sync {
     fn run(&self, batch: Vec<Io>) -> Result<Vec<AlignedBuf>>;
     /// Length in bytes.
     fn len(&self) -> Result<u64>;
-    /// Sets the length; growth reads as zeros and is backed by allocated space where the system can.
-    /// Durable after [`File::sync`].
+    /// Sets the length; growth reads as zeros and is backed by allocated space where the system
+    /// can. Durable after [`File::sync`].
     ///
     /// # Errors
     /// `StorageFull` when the space can't be had; the length is then unchanged.
     fn set_len(&self, bytes: u64) -> Result<()>;
-    /// Gives the space of a block-aligned range back to the file system; it reads as zeros afterwards. Where the
-    /// file system can't take it, nothing happens.
+    /// Gives the space of a block-aligned range back to the file system; it reads as zeros
+    /// afterwards. Where the file system can't take it, nothing happens.
     fn punch(&self, offset: u64, bytes: u64) -> Result<()>;
-    /// Makes all completed writes and the length durable. After an error the file's state is unknown:
-    /// never retry.
+    /// Makes all completed writes and the length durable. After an error the file's state is
+    /// unknown: never retry.
     fn sync(&self) -> Result<()>;
     /// The name, as an operator would know it (with directory).
     fn name(&self) -> &str;

@@ -1,8 +1,8 @@
 //! What the process uses: block I/O, processor time, memory.
 //!
-//! Readers of `/proc` and of the kernel's clocks, for status and reports. Each call reads anew; none
-//! is meant for a hot path except [`thread_cpu_time`], which is one call to the kernel, and [`processor`] and [`coarse_time`],
-//! which are none.
+//! Readers of `/proc` and of the kernel's clocks, for status and reports. Each call reads anew;
+//! none is meant for a hot path except [`thread_cpu_time`], which is one call to the kernel, and
+//! [`processor`] and [`coarse_time`], which are none.
 
 use crate::{DiskError, Result};
 use rustix::time::{ClockId, clock_gettime};
@@ -104,8 +104,8 @@ pub fn thread_cpu_time() -> Duration {
     Duration::new(secs.unwrap_or(0), nanos.unwrap_or(0))
 }
 
-/// Time since some moment in the past, as it was at the kernel's last tick, up to 10 ms ago (CLOCK_MONOTONIC_COARSE): a fifth
-/// of what the exact time costs.
+/// Time since some moment in the past, as it was at the kernel's last tick, up to 10 ms ago
+/// (CLOCK_MONOTONIC_COARSE): a fifth of what the exact time costs.
 #[inline]
 pub fn coarse_time() -> Duration {
     let time = clock_gettime(ClockId::MonotonicCoarse);

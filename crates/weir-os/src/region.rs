@@ -67,8 +67,9 @@ impl Region {
         self.start.as_ptr()
     }
 
-    /// Takes memory from the machine for `bytes` of the region now, so that nobody waits for it when
-    /// they are first touched. What they hold stays. Only an advice: before Linux 5.14 nothing happens.
+    /// Takes memory from the machine for `bytes` of the region now, so that nobody waits for it
+    /// when they are first touched. What they hold stays. Only an advice: before Linux 5.14 nothing
+    /// happens.
     ///
     /// # Panics
     /// When `bytes` are not inside the region.
@@ -78,7 +79,8 @@ impl Region {
         if bytes.is_empty() {
             return;
         }
-        // SAFETY: the range is inside the mapping, which begins at a page; the advice changes no content.
+        // SAFETY: the range is inside the mapping, which begins at a page; the advice changes no
+        // content.
         let _ = unsafe {
             let first = self.start.as_ptr().add(start);
             madvise(first.cast(), bytes.end - start, Advice::LinuxPopulateWrite)
@@ -105,7 +107,8 @@ impl Drop for Region {
     }
 }
 
-// SAFETY: the region owns its mapping, which belongs to no thread; access goes through raw pointers.
+// SAFETY: the region owns its mapping, which belongs to no thread; access goes through raw
+// pointers.
 unsafe impl Send for Region {}
 // SAFETY: as above; `&Region` gives out nothing but the pointer and the length.
 unsafe impl Sync for Region {}

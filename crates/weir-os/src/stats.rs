@@ -21,7 +21,8 @@ pub struct DiskStats {
     pub memory_bytes: u64,
 }
 
-/// The counters behind [`DiskStats`], for disks without a lock of their own; on cache lines of their own.
+/// The counters behind [`DiskStats`], for disks without a lock of their own; on cache lines of
+/// their own.
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Counters {

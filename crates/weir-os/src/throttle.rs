@@ -5,9 +5,9 @@
 //! batch reserves its time on arrival, runs on the disk beneath at once, and returns when both are
 //! done. So threads share the device fairly, and the disk's own latency comes off the wait.
 //!
-//! Writes of files that go through the page cache ([`Mode::Cached`]) cost device time when they are synced,
-//! as the stretch of the file that they cover; before that only what a file has unsynced beyond
-//! [`CACHED_BYTES_MAX`].
+//! Writes of files that go through the page cache ([`Mode::Cached`]) cost device time when they are
+//! synced, as the stretch of the file that they cover; before that only what a file has unsynced
+//! beyond [`CACHED_BYTES_MAX`].
 //!
 //! A caller that works alone loses a little at each wait (sleeps overshoot); [`BURST`] lets the
 //! device catch up that much.
@@ -157,7 +157,8 @@ impl ThrottledDisk {
 }
 
 impl Device {
-    /// Reserves device time; the time at which it ends. What costs nothing doesn't wait for the device.
+    /// Reserves device time; the time at which it ends. What costs nothing doesn't wait for the
+    /// device.
     fn reserve(&self, cost_of: impl FnOnce(&mut State) -> Duration) -> Duration {
         let now = self.clock.now();
         let mut state = self.state.lock();

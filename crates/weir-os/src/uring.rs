@@ -8,9 +8,9 @@
 //! - while the kernel holds a request, its buffer lives: [`Flight`] owns the batch, and does not
 //!   end, not even by a panic, before the kernel has given every request back;
 //! - a ring goes back to the pool only with both queues empty;
-//! - what a ring leaves undone (short transfers, a ring that fails, and EINTR, EAGAIN, ECANCELED and
-//!   ENOMEM, none of which the device says) is finished by plain reads and writes, so no batch fails
-//!   because of its ring.
+//! - what a ring leaves undone (short transfers, a ring that fails, and EINTR, EAGAIN, ECANCELED
+//!   and ENOMEM, none of which the device says) is finished by plain reads and writes, so no batch
+//!   fails because of its ring.
 
 use crate::directory::{Failure, OpenFile, RunResult, Runner};
 use crate::pool::{advance, transfer_from};

@@ -1,4 +1,5 @@
-//! The disk in memory: it does what the simulated one does, leaves what it is over alone, and gives memory back.
+//! The disk in memory: it does what the simulated one does, leaves what it is over alone, and gives
+//! memory back.
 #![allow(clippy::unwrap_used)]
 
 use fastrand::Rng;

@@ -1,4 +1,5 @@
-//! The directory of undo lanes: for each lane its oldest and its newest page, u32 each, from byte 64.
+//! The directory of undo lanes: for each lane its oldest and its newest page, u32 each,
+//! from byte 64.
 
 use crate::page::{BODY, Kind, Page};
 use crate::types::{PAGE_SIZE, PageId};

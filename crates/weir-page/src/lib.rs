@@ -1,4 +1,5 @@
-//! Byte layouts: page images and redo records, and the one function that applies a record to a page.
+//! Byte layouts: page images and redo records, and the one function that applies a record to a
+//! page.
 //!
 //! Only this crate and `weir-store` know byte offsets. Forward execution and recovery both change
 //! pages through [`record::Redo::apply`]; callers check that all fits before they apply.

@@ -6,7 +6,8 @@
 //! | 40 u32 | next page of the chain, 0 at its end |
 //! | 64.. | bytes of the value |
 //!
-//! A leaf entry with the overflow flag has, as its value, a [`Reference`]: u32 LE first page, u64 LE length.
+//! A leaf entry with the overflow flag has, as its value, a [`Reference`]: u32 LE first page, u64
+//! LE length.
 
 use crate::page::{BODY, Kind, Page};
 use crate::types::{PAGE_SIZE, PageId};

@@ -127,8 +127,8 @@ impl Page {
         self.0[33]
     }
 
-    /// Checks that all that the page refers to lies in it, so that it can be read and changed. A few steps for each entry of
-    /// a tree's page.
+    /// Checks that all that the page refers to lies in it, so that it can be read and changed. A
+    /// few steps for each entry of a tree's page.
     ///
     /// # Errors
     /// What is wrong, in words.
@@ -150,7 +150,8 @@ impl Page {
         self.0[33] = level;
     }
 
-    /// The bytes between the two used parts of the body, which hold nothing; none if the page is malformed.
+    /// The bytes between the two used parts of the body, which hold nothing; none if the page is
+    /// malformed.
     pub fn hole(&self) -> std::ops::Range<usize> {
         let hole = match self.kind() {
             Kind::Leaf | Kind::Inner => crate::node::hole(self),
@@ -163,7 +164,8 @@ impl Page {
         if is_sound { hole } else { PAGE_SIZE..PAGE_SIZE }
     }
 
-    /// Appends the page's bytes past the store's header, without the hole; returns where the hole begins.
+    /// Appends the page's bytes past the store's header, without the hole; returns where the hole
+    /// begins.
     pub fn append_used(&self, out: &mut Vec<u8>) -> usize {
         let hole = self.hole();
         out.extend_from_slice(&self.0[STORE_HEADER..hole.start]);

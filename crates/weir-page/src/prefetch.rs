@@ -4,7 +4,8 @@
 #[inline(always)]
 pub fn prefetch(address: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch has no effect but on caches, whatever the address; none of its bytes is read.
+    // SAFETY: a prefetch has no effect but on caches, whatever the address; none of its bytes is
+    // read.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(address.cast());

@@ -131,7 +131,8 @@ impl<'a> SharedPage<'a> {
         self.last_slot(count / 2, count, self.past_prefix(key), |order| order == Cmp::Less)
     }
 
-    /// Last slot under `high` whose key's order to `wanted` satisfies `before`; `mid` is probed first.
+    /// Last slot under `high` whose key's order to `wanted` satisfies `before`; `mid` is probed
+    /// first.
     fn last_slot(
         &self,
         mut mid: usize,
@@ -206,7 +207,8 @@ mod tests {
         }
     }
 
-    /// Pages of many children, whose place is guessed: keys that are evenly spread, and such as are anything but that.
+    /// Pages of many children, whose place is guessed: keys that are evenly spread, and such as are
+    /// anything but that.
     #[test]
     fn finds_the_children_of_large_pages() {
         let mut rng = fastrand::Rng::with_seed(11);

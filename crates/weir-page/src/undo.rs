@@ -54,8 +54,9 @@ pub enum Undo<'a> {
         /// The key.
         key: &'a [u8],
     },
-    /// There was no tombstone of the key: remove it. Or, where it has been moved to the tree whose entry it hid, since it was put
-    /// by a transaction that was running: that entry was alive, without a version, and with the value that it still has.
+    /// There was no tombstone of the key: remove it. Or, where it has been moved to the tree whose
+    /// entry it hid, since it was put by a transaction that was running: that entry was alive,
+    /// without a version, and with the value that it still has.
     Hide {
         /// The staging tree.
         tree: TreeId,

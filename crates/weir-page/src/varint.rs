@@ -6,8 +6,8 @@ pub trait Sink {
     fn put_u8(&mut self, byte: u8);
     /// Appends bytes.
     fn put_bytes(&mut self, bytes: &[u8]);
-    /// Appends the first `len` of these bytes. A copy of all of them costs less than one of a length that is known only
-    /// then.
+    /// Appends the first `len` of these bytes. A copy of all of them costs less than one of a
+    /// length that is known only then.
     fn put_first<const N: usize>(&mut self, bytes: [u8; N], len: usize);
 }
 
@@ -163,7 +163,8 @@ impl<'a> Input<'a> {
         Some(())
     }
 
-    /// Length of the integer and its bytes, if it has at most eight and so many can be read at once.
+    /// Length of the integer and its bytes, if it has at most eight and so many can be read at
+    /// once.
     #[inline]
     fn short_varint(&self) -> Option<(usize, u64)> {
         let word = u64::from_le_bytes(*self.rest.first_chunk()?);

@@ -7,8 +7,8 @@ use crate::types::{PageId, TxnId};
 pub struct UndoPtr {
     /// The undo page.
     pub page: PageId,
-    /// Offset of the record in it, in bytes. Bit 15 is set in the version of an inserted entry: there
-    /// is no version before it, and readers need no undo record, which may be gone.
+    /// Offset of the record in it, in bytes. Bit 15 is set in the version of an inserted entry:
+    /// there is no version before it, and readers need no undo record, which may be gone.
     pub offset: u16,
 }
 
@@ -73,12 +73,14 @@ pub struct Flags {
     pub deleted: bool,
     /// The value is a reference to a chain of overflow pages.
     pub overflow: bool,
-    /// The entry, of a staging tree, takes the place of one of the same key in the main tree, which is as it was.
+    /// The entry, of a staging tree, takes the place of one of the same key in the main tree, which
+    /// is as it was.
     pub hides: bool,
 }
 
 impl Flags {
-    /// Those of a tombstone: an entry of a staging tree that says of one in the main tree that it is dead.
+    /// Those of a tombstone: an entry of a staging tree that says of one in the main tree that it
+    /// is dead.
     pub const TOMBSTONE: Flags = Flags { deleted: true, overflow: false, hides: true };
 
     /// Bit 0 deleted, bit 1 overflow, bit 2 hides.

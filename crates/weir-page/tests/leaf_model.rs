@@ -319,7 +319,8 @@ fn merges_never_run_out_of_room() {
     assert!(merges > 100, "{merges}");
 }
 
-/// As much as is planned to go from a page to its left neighbours' page fits there, and nothing more would.
+/// As much as is planned to go from a page to its left neighbours' page fits there, and nothing
+/// more would.
 #[test]
 fn pages_are_filled_from_their_neighbours_up_to_the_room_there_is() {
     let mut filled = 0;

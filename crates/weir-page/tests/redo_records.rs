@@ -234,7 +234,8 @@ fn records_are_no_longer_than_is_said() {
     }
 }
 
-/// A write that shares with another what those of a group mostly share, and its leaf's previous LSN.
+/// A write that shares with another what those of a group mostly share, and its leaf's previous
+/// LSN.
 fn like_the_one_before<'a>(
     rng: &mut Rng,
     from: &'a Operands,

@@ -15,7 +15,8 @@ fn main() {
     commits();
 }
 
-/// Threads that append 250 bytes and wait for them to be durable, in a real directory; then the reader.
+/// Threads that append 250 bytes and wait for them to be durable, in a real directory; then the
+/// reader.
 fn commits() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
     let disk = open_directory(directory.path(), Backend::Threads).expect("opens");

@@ -52,9 +52,9 @@ impl Commits {
         Commits { queue: Mutex::new(Queue::default()) }
     }
 
-    /// Waits until served or made leader. A thread sleeps only while there is a leader, and no leader leaves
-    /// before the queue is empty or one of it leads: no wake is lost. `served` is asked under the
-    /// queue's lock, so that nobody sleeps who was served since the last look.
+    /// Waits until served or made leader. A thread sleeps only while there is a leader, and no
+    /// leader leaves before the queue is empty or one of it leads: no wake is lost. `served` is
+    /// asked under the queue's lock, so that nobody sleeps who was served since the last look.
     pub fn enter(&self, end: u64, served: impl Fn() -> bool) -> Role {
         let waiter = {
             let mut queue = self.queue.lock();

@@ -1,4 +1,5 @@
-//! Copies of the log's files, taken while it goes on. What is copied is looked at on its way, group by group.
+//! Copies of the log's files, taken while it goes on. What is copied is looked at on its way, group
+//! by group.
 
 use weir_os::{AlignedBuf, BLOCK, Create, Disk, Mode};
 use weir_page::Lsn;
@@ -31,17 +32,20 @@ impl CopyProgress {
         CopyProgress { to: lsn, group: lsn, next: lsn, crc: 0, crc_stored: 0 }
     }
 
-    /// Everything before is copied. The log needn't be readable from here: it may be in the middle of a group.
+    /// Everything before is copied. The log needn't be readable from here: it may be in the middle
+    /// of a group.
     pub fn to(&self) -> Lsn {
         self.to
     }
 
-    /// How far the checkpoint may go meanwhile: the start of a group, not behind [`CopyProgress::to`].
+    /// How far the checkpoint may go meanwhile: the start of a group, not behind
+    /// [`CopyProgress::to`].
     pub fn bound(&self) -> Lsn {
         self.group
     }
 
-    /// What follows is copied, too: whole words. Fails with the start of a group that isn't what was appended.
+    /// What follows is copied, too: whole words. Fails with the start of a group that isn't what
+    /// was appended.
     fn go_on(mut self, mut bytes: &[u8]) -> Result<CopyProgress, (Lsn, EndReason)> {
         while !bytes.is_empty() {
             if self.to == self.next {
@@ -80,12 +84,13 @@ impl CopyProgress {
 }
 
 impl Redo {
-    /// Copies some of the log behind what is `copied`, up to `end` at most, which is durable; returns how far. A segment's file is durable, but for its
-    /// name, when the end of what is to be copied of it is. Before the beginning the first one has zeros.
+    /// Copies some of the log behind what is `copied`, up to `end` at most, which is durable;
+    /// returns how far. A segment's file is durable, but for its name, when the end of what is to
+    /// be copied of it is. Before the beginning the first one has zeros.
     ///
     /// # Errors
-    /// `SegmentMissing` when the checkpoint has passed what is copied; `Cut`, or what is wrong with a header, where the log is
-    /// damaged; the disks'. Here nothing has changed.
+    /// `SegmentMissing` when the checkpoint has passed what is copied; `Cut`, or what is wrong with
+    /// a header, where the log is damaged; the disks'. Here nothing has changed.
     pub fn copy_log(
         &self,
         mut copied: CopyProgress,

@@ -12,8 +12,8 @@ pub enum RedoError {
     /// The disk failed. When this came from writing, the log is poisoned from now on.
     #[error("redo log: {0}")]
     Disk(#[from] DiskError),
-    /// An earlier write or sync failed, so nothing more is written and nothing more becomes durable.
-    /// What was durable before is kept: repair the device, then restart.
+    /// An earlier write or sync failed, so nothing more is written and nothing more becomes
+    /// durable. What was durable before is kept: repair the device, then restart.
     #[error(
         "redo log stopped after its first failure ({cause}); restart once the device is repaired"
     )]
@@ -139,7 +139,8 @@ pub enum RedoError {
         /// What it is.
         found: u64,
     },
-    /// The log ends before a position that is known to have been durable: bytes were lost or damaged.
+    /// The log ends before a position that is known to have been durable: bytes were lost or
+    /// damaged.
     #[error(
         "{file} at offset {offset}: the redo log ends at LSN {lsn} ({why}), \
          but it was durable up to {expected_at_least}: bytes were lost or damaged there. Nothing was \

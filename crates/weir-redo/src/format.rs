@@ -10,7 +10,8 @@ use crate::{RedoError, head};
 pub const FORMAT_VERSION: u32 = 4;
 /// From this version on groups note how far the log was durable.
 pub(crate) const NOTES_SINCE: u32 = 2;
-/// From this version on headers say where the segment begins: the segments of a log may differ in length.
+/// From this version on headers say where the segment begins: the segments of a log may differ in
+/// length.
 const STARTS_SINCE: u32 = 4;
 /// Bytes before the payload in each segment file.
 pub const SEGMENT_HEADER_BYTES: u64 = BLOCK as u64;

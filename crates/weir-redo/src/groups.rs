@@ -10,10 +10,12 @@ use crate::format::{GROUP_HEADER_BYTES, group_len, group_payload};
 use crate::reader::EndReason;
 use crate::segments::Segments;
 
-/// Most bytes of the stream that are read beside a group, in case that others of them are asked for.
+/// Most bytes of the stream that are read beside a group, in case that others of them are asked
+/// for.
 const WINDOW_MAX: u64 = 256 << 10;
 
-/// Reads groups by their LSNs. Where one after the other lies close before the last, more is read at once.
+/// Reads groups by their LSNs. Where one after the other lies close before the last, more is read
+/// at once.
 pub struct Groups<'a> {
     segments: &'a Segments,
     /// Bytes of the stream from `start` on.
@@ -37,7 +39,8 @@ impl<'a> Groups<'a> {
     /// The payload of the group at `lsn`, with its padding.
     ///
     /// # Errors
-    /// [`RedoError::Cut`] if there is no whole group, which is so, too, once the checkpoint has passed it; the disk's.
+    /// [`RedoError::Cut`] if there is no whole group, which is so, too, once the checkpoint has
+    /// passed it; the disk's.
     pub fn read(&mut self, lsn: Lsn) -> Result<&[u8], RedoError> {
         self.fill(lsn, GROUP_HEADER_BYTES)?;
         let first = (lsn.0 - self.start) as usize;

@@ -1,8 +1,9 @@
 //! A group's first word: its length, and how far the log was durable when it was appended.
 //!
-//! Bits 0 to 20 are the length. Bits 21 to 31 are a *note*: 0 says nothing; else the log was known to be
-//! durable up to the group's LSN less a distance. The distance is counted in units of 8 bytes and rounded
-//! up to seven significant bits, `mantissa << exponent`; the note is `1 + (exponent << 7 | mantissa)`.
+//! Bits 0 to 20 are the length. Bits 21 to 31 are a *note*: 0 says nothing; else the log was known
+//! to be durable up to the group's LSN less a distance. The distance is counted in units of 8 bytes
+//! and rounded up to seven significant bits, `mantissa << exponent`; the note is `1 + (exponent <<
+//! 7 | mantissa)`.
 
 use crate::format::{GROUP_ALIGN, GROUP_HEADER_BYTES, MAX_GROUP_BYTES};
 
@@ -10,8 +11,8 @@ const LENGTH_BITS: u32 = 21;
 const MANTISSA_BITS: u32 = 7;
 const NOTE_MAX: u64 = (1 << (u32::BITS - LENGTH_BITS)) - 1;
 
-/// The word of a group of `len` bytes at `start`; `durable`: up to where the log is, 0 if that isn't to be
-/// noted.
+/// The word of a group of `len` bytes at `start`; `durable`: up to where the log is, 0 if that
+/// isn't to be noted.
 #[inline]
 pub fn encode(len: usize, start: u64, durable: u64) -> u32 {
     debug_assert!(is_length(len) && durable <= start);

@@ -1,8 +1,8 @@
 //! Interleavings under shuttle: `cargo test -p weir-redo --features shuttle interleavings`.
 //!
-//! The whole log runs on shuttle's atomics, locks and threads, over a simulated disk; orders of threads
-//! are chosen at random and by the PCT algorithm (few preemptions, at the worst places). Shuttle knows
-//! sequentially consistent memory only.
+//! The whole log runs on shuttle's atomics, locks and threads, over a simulated disk; orders of
+//! threads are chosen at random and by the PCT algorithm (few preemptions, at the worst places).
+//! Shuttle knows sequentially consistent memory only.
 
 use std::sync::Arc;
 
@@ -196,8 +196,8 @@ fn model_shrink() {
     });
 }
 
-/// The log becomes short enough for its reduced capacity while others still claim in the room as it was: what they
-/// claim is within the room that there is then.
+/// The log becomes short enough for its reduced capacity while others still claim in the room as it
+/// was: what they claim is within the room that there is then.
 #[test]
 fn model_settle() {
     check(|| {

@@ -25,7 +25,8 @@ pub fn segment_bytes_of(capacity: u64) -> u64 {
     wanted.max(capacity.div_ceil(MOST).next_multiple_of(block))
 }
 
-/// Payload of the segments that a log makes next, which has this capacity and makes them of `now` bytes so far.
+/// Payload of the segments that a log makes next, which has this capacity and makes them of `now`
+/// bytes so far.
 pub(crate) fn next_segment_bytes(now: u64, capacity: u64) -> u64 {
     match (MIN_SEGMENTS..=MANY).contains(&(capacity / now)) {
         true => now,
@@ -46,16 +47,19 @@ pub(crate) struct Wanted {
     pub bytes: u64,
 }
 
-/// Bytes that a ring from `start` to `end` lacks for `room`; `longest`: payload of the longest segment in it.
+/// Bytes that a ring from `start` to `end` lacks for `room`; `longest`: payload of the longest
+/// segment in it.
 ///
-/// However far the checkpoint is in the first segment, there must be room behind. And once the checkpoint has passed
-/// that segment, its file must do for what is lacking then: on a full device, too, the checkpoint gets on. Both is so
-/// if the room begins as far behind the start as the longest segment is long.
+/// However far the checkpoint is in the first segment, there must be room behind. And once the
+/// checkpoint has passed that segment, its file must do for what is lacking then: on a full device,
+/// too, the checkpoint gets on. Both is so if the room begins as far behind the start as the
+/// longest segment is long.
 fn lack(start: u64, end: u64, longest: u64, room: u64) -> u64 {
     (start + room + longest).saturating_sub(end)
 }
 
-/// Segments that a ring lacks: so many with a payload of `bytes`, and one of `rest` unless that is 0.
+/// Segments that a ring lacks: so many with a payload of `bytes`, and one of `rest` unless that is
+/// none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Missing {
     whole: u64,
@@ -102,8 +106,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// Takes what `wanted` has no need of out of the ring, and says what is to be done with it, and what else is
-    /// lacking. `next`: number and start of the segment behind the last.
+    /// Takes what `wanted` has no need of out of the ring, and says what is to be done with it, and
+    /// what else is lacking. `next`: number and start of the segment behind the last.
     pub fn of(ring: &mut VecDeque<Span>, next: &mut (u64, u64), wanted: &Wanted) -> Plan {
         let (mut plan, mut free) = (Plan::default(), Vec::new());
         while let Some(front) = ring.pop_front_if(|span| span.end() <= wanted.checkpoint) {
@@ -210,8 +214,8 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
-    /// Reads the headers of all segment files. One that isn't whole is of a segment that was being made, or damaged: its
-    /// place follows from its neighbours'.
+    /// Reads the headers of all segment files. One that isn't whole is of a segment that was being
+    /// made, or damaged: its place follows from its neighbours'.
     ///
     /// # Errors
     /// If no header is whole, what is wrong with the newest; the disk's.
@@ -265,13 +269,14 @@ impl Layout {
         self.spans.iter().filter(between).copied().collect()
     }
 
-    /// The segment on the disk that holds this position. A segment before it, whose place was inferred, may seem to do so,
-    /// too.
+    /// The segment on the disk that holds this position. A segment before it, whose place was
+    /// inferred, may seem to do so, too.
     pub fn find(&self, lsn: u64) -> Option<Span> {
         self.spans.iter().copied().rfind(|span| span.holds(lsn))
     }
 
-    /// The segment that holds this position; where there is none on the disk, as far as its neighbours tell.
+    /// The segment that holds this position; where there is none on the disk, as far as its
+    /// neighbours tell.
     pub fn at(&self, lsn: u64) -> Option<Span> {
         self.find(lsn).or_else(|| {
             let behind = self.spans.iter().rfind(|span| span.start <= lsn);

@@ -28,7 +28,8 @@ pub enum EndReason {
         /// The length found.
         found: u32,
     },
-    /// What stands there is not a group of this place: of an earlier lap, not wholly written, or damaged.
+    /// What stands there is not a group of this place: of an earlier lap, not wholly written, or
+    /// damaged.
     BadChecksum {
         /// The checksum of the bytes.
         expected: u32,
@@ -68,8 +69,8 @@ pub struct Group<'a> {
 
 /// Reads groups in LSN order.
 ///
-/// What it returns is not necessarily durable: a killed process leaves groups in the page cache only. Call
-/// [`sync_all`] before anything relies on them.
+/// What it returns is not necessarily durable: a killed process leaves groups in the page cache
+/// only. Call [`sync_all`] before anything relies on them.
 pub struct Reader {
     disk: Arc<dyn Disk>,
     database_id: u64,
@@ -92,8 +93,8 @@ impl Reader {
     /// Opens the log to read from `from`, the start of a group or the log's end.
     ///
     /// # Errors
-    /// No log; the segment of `from` is missing, damaged, newer, or of another database; the disk's.
-    /// Other segments are not looked at until they are reached.
+    /// No log; the segment of `from` is missing, damaged, newer, or of another database; the
+    /// disk's. Other segments are not looked at until they are reached.
     pub fn open(disk: Arc<dyn Disk>, database_id: u64, from: Lsn) -> Result<Reader, RedoError> {
         let layout = Layout::of(&*disk, database_id)?;
         let span = layout.find(from.0).ok_or_else(|| layout.missing(from))?;
@@ -114,8 +115,8 @@ impl Reader {
         })
     }
 
-    /// Tells up to where the log is known to have been durable (a value of `Redo::durable`, which is the end
-    /// of a group): an earlier end is then an error.
+    /// Tells up to where the log is known to have been durable (a value of `Redo::durable`, which
+    /// is the end of a group): an earlier end is then an error.
     #[must_use]
     pub fn durable_hint(mut self, lsn: Lsn) -> Reader {
         self.durable_hint = lsn.0;
@@ -125,8 +126,9 @@ impl Reader {
     /// The next group; `None` at the log's end.
     ///
     /// # Errors
-    /// [`RedoError::Cut`] when the log ends before the durable hint, or where groups behind prove that
-    /// this place was durable: it is damaged here; a segment of a newer release or of another database; the disk's.
+    /// [`RedoError::Cut`] when the log ends before the durable hint, or where groups behind prove
+    /// that this place was durable: it is damaged here; a segment of a newer release or of another
+    /// database; the disk's.
     #[expect(clippy::should_implement_trait, reason = "the group borrows from the reader")]
     pub fn next(&mut self) -> Result<Option<Group<'_>>, RedoError> {
         if self.ended.is_none() {
@@ -256,8 +258,9 @@ impl Reader {
     }
 }
 
-/// Syncs every segment file and the directory, so that what a [`Reader`] has read is durable. For those who
-/// rely on it before [`Redo::open_at`](crate::Redo::open_at), which does what is needed of this itself.
+/// Syncs every segment file and the directory, so that what a [`Reader`] has read is durable. For
+/// those who rely on it before [`Redo::open_at`](crate::Redo::open_at), which does what is needed
+/// of this itself.
 ///
 /// # Errors
 /// The disk's; recovery must not go on then.

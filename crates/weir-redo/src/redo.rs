@@ -24,11 +24,11 @@ use crate::writer::Writer;
 /// How to make or open a log.
 #[derive(Debug, Clone)]
 pub struct RedoOptions {
-    /// Greatest checkpoint age; rounded down to whole segments, at least [`crate::MIN_SEGMENTS`]. The files
-    /// take one segment more, because the oldest is recycled only when it is wholly free.
+    /// Greatest checkpoint age; rounded down to whole segments, at least [`crate::MIN_SEGMENTS`].
+    /// The files take one segment more, because the oldest is recycled only when it is wholly free.
     pub capacity_bytes: u64,
-    /// Payload of a new log's segment files, a multiple of 4096: see [`crate::segment_bytes_of`]. A log that there is
-    /// goes by its own files and its capacity, and ignores this field.
+    /// Payload of a new log's segment files, a multiple of 4096: see [`crate::segment_bytes_of`]. A
+    /// log that there is goes by its own files and its capacity, and ignores this field.
     pub segment_bytes: u64,
     /// Size of the log buffer in memory, a power of two.
     pub buffer_bytes: usize,
@@ -66,7 +66,8 @@ impl RedoOptions {
 /// Who asks for space: how much of the capacity must stay unused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
-    /// Ordinary work: leaves an eighth of the capacity, at least 64 KiB but never more than half, to `System`.
+    /// Ordinary work: leaves an eighth of the capacity, at least 64 KiB but never more than half,
+    /// to `System`.
     User,
     /// What frees space and must not fail for want of it: relocation records.
     System,
@@ -141,8 +142,8 @@ pub struct Redo {
     pub(crate) ring: Ring,
     /// Everything before is in the files; the end of a group. Updated under `writer`.
     pub(crate) written: CachePadded<AtomicU64>,
-    /// Everything before is on the device; at or before `ring.written()`, and like it anywhere in a group.
-    /// Updated under `syncing`.
+    /// Everything before is on the device; at or before `ring.written()`, and like it anywhere in a
+    /// group. Updated under `syncing`.
     pub(crate) synced: CachePadded<AtomicU64>,
     /// Everything before is on the device; the end of a group. Updated under `syncing`.
     pub(crate) durable: CachePadded<AtomicU64>,
@@ -150,24 +151,24 @@ pub struct Redo {
     pub(crate) checkpoint: CachePadded<AtomicU64>,
     /// What `claimed - checkpoint` is to be at most. Updated under `maintenance`.
     capacity: CachePadded<AtomicU64>,
-    /// What it is at most: the capacity, or more while the log is longer than a reduced one. Updated
-    /// under `maintenance`.
+    /// What it is at most: the capacity, or more while the log is longer than a reduced one.
+    /// Updated under `maintenance`.
     room: CachePadded<AtomicU64>,
     /// Payload of segments that are made. Updated under `maintenance`.
     segment_bytes: AtomicU64,
     pub(crate) poisoned: AtomicBool,
     pub(crate) cause: OnceLock<DiskError>,
     pub(crate) segments: Segments,
-    /// Lock order: `resizing` before `maintenance`, both alone; `writer` before `syncing`; no other is held with them but
-    /// the short ones inside `segments`, `commits` and `space`.
+    /// Lock order: `resizing` before `maintenance`, both alone; `writer` before `syncing`; no other
+    /// is held with them but the short ones inside `segments`, `commits` and `space`.
     pub(crate) writer: CachePadded<Mutex<Writer>>,
     pub(crate) syncing: CachePadded<Mutex<()>>,
     pub(crate) commits: CachePadded<Commits>,
     /// One change of the capacity at a time; before `maintenance`.
     resizing: Mutex<()>,
     maintenance: Mutex<()>,
-    /// Up to where growth has made segments so far that it has not given out; 0 when nothing grows. Updated
-    /// under `maintenance`.
+    /// Up to where growth has made segments so far that it has not given out; 0 when nothing grows.
+    /// Updated under `maintenance`.
     growing_to: AtomicU64,
     space: Mutex<()>,
     space_freed: Condvar,
@@ -175,11 +176,12 @@ pub struct Redo {
 }
 
 impl Redo {
-    /// Makes a new log; its first LSN is `segment_bytes`, so that 0 is never one. Durable on return.
+    /// Makes a new log; its first LSN is `segment_bytes`, so that 0 is never one. Durable on
+    /// return.
     ///
     /// # Errors
-    /// [`RedoError::Options`], [`RedoError::NoSpace`]; [`RedoError::Exists`] when there are segment files (after a
-    /// creation that did not finish, remove them with [`remove_all`]); the disk's.
+    /// [`RedoError::Options`], [`RedoError::NoSpace`]; [`RedoError::Exists`] when there are segment
+    /// files (after a creation that did not finish, remove them with [`remove_all`]); the disk's.
     pub fn create(disk: Arc<dyn Disk>, o: &RedoOptions) -> Result<Redo, RedoError> {
         o.check()?;
         if let Some(&number) = segments::list(&*disk)?.first() {
@@ -199,8 +201,8 @@ impl Redo {
     /// nothing that lay beyond `end` can come back (see the crate's head).
     ///
     /// # Errors
-    /// A segment that is needed is missing or damaged; [`RedoError::NoSpace`]; the disk's. The log up to `end` is
-    /// unharmed, and the call may be repeated after a restart.
+    /// A segment that is needed is missing or damaged; [`RedoError::NoSpace`]; the disk's. The log
+    /// up to `end` is unharmed, and the call may be repeated after a restart.
     pub fn open_at(
         disk: Arc<dyn Disk>,
         o: &RedoOptions,
@@ -229,7 +231,8 @@ impl Redo {
             check_space(before)?;
             sizes.segment_bytes = before;
         }
-        // A file that has moved on must not seem to be where it was, say while its header isn't whole.
+        // A file that has moved on must not seem to be where it was, say while its header isn't
+        // whole.
         let may_move = layout.is_even(sizes.segment_bytes);
         let taken_over = segments.take_over(checkpoint, end, may_move)?;
         Self::start(segments, o, checkpoint, end, sizes, taken_over)
@@ -277,9 +280,9 @@ impl Redo {
         Ok(redo)
     }
 
-    /// Takes space for a group of at most `bytes` of payload, in log buffer and ring. To be called before
-    /// any latch is taken. Never waits.
-    /// For two groups ([`Credit::split`]): `bytes` of the second and [`group_bytes`] of the first.
+    /// Takes space for a group of at most `bytes` of payload, in log buffer and ring. To be called
+    /// before any latch is taken. Never waits. For two groups ([`Credit::split`]): `bytes` of the
+    /// second and [`group_bytes`] of the first.
     ///
     /// # Errors
     /// [`Refused`]; nothing changed.
@@ -302,9 +305,9 @@ impl Redo {
             match self.ring.claim(need, self.checkpoint.load(Acquire) + usable) {
                 Claim::NoBuffer => return Err(Refused::Buffer),
                 Claim::NoCapacity => return Err(Refused::Capacity),
-                // Who reduces the room stores it, then reads `claimed`; we claimed, then read the room
-                // again. So either our claim is seen and the segments for it are kept, or we see what
-                // is new and ask again under it.
+                // Who reduces the room stores it, then reads `claimed`; we claimed, then read the
+                // room again. So either our claim is seen and the segments for it are kept, or we
+                // see what is new and ask again under it.
                 Claim::Taken if self.room.load(SeqCst) == most => {
                     return Ok(Credit { redo: self, bytes: need });
                 }
@@ -313,8 +316,9 @@ impl Redo {
         }
     }
 
-    /// Appends a group. Never waits, never fails: the credit guarantees the space, and its rest is given back.
-    /// Readers get the payload padded with zeros to a multiple of 8 bytes less the header's 8.
+    /// Appends a group. Never waits, never fails: the credit guarantees the space, and its rest is
+    /// given back. Readers get the payload padded with zeros to a multiple of 8 bytes less the
+    /// header's 8.
     ///
     /// # Panics
     /// If the payload is longer than the credit allows, or the credit is another log's.
@@ -363,7 +367,8 @@ impl Redo {
     }
     /// `reserved - checkpoint`, in bytes.
     pub fn checkpoint_age(&self) -> u64 {
-        // In this order, so that what is appended meanwhile doesn't count against an old checkpoint.
+        // In this order, so that what is appended meanwhile doesn't count against an old
+        // checkpoint.
         let reserved = self.ring.reserved();
         reserved.saturating_sub(self.checkpoint().0)
     }
@@ -383,12 +388,14 @@ impl Redo {
         Groups::of(&self.segments)
     }
 
-    /// Moves the checkpoint: nothing before `lsn` will ever be read again. Recycles or removes the segments
-    /// that fall free, durably, then gives the space out and wakes who waits for it. One caller at a time is
-    /// served; the caller has made the new checkpoint durable elsewhere **before**.
+    /// Moves the checkpoint: nothing before `lsn` will ever be read again. Recycles or removes the
+    /// segments that fall free, durably, then gives the space out and wakes who waits for it. One
+    /// caller at a time is served; the caller has made the new checkpoint durable elsewhere
+    /// **before**.
     ///
     /// # Errors
-    /// [`RedoError::Poisoned`]; the disk's, after which the log is poisoned. The checkpoint is then unmoved.
+    /// [`RedoError::Poisoned`]; the disk's, after which the log is poisoned. The checkpoint is then
+    /// unmoved.
     ///
     /// # Panics
     /// If `lsn` is past `durable` or before the present checkpoint.
@@ -407,13 +414,15 @@ impl Redo {
         Ok(())
     }
 
-    /// Changes the capacity; returns it rounded. Growth makes the new segments, durably, before it gives them
-    /// out. After shrinking, the old capacity holds until the checkpoint age is below the new one: it is
-    /// for the caller to move the checkpoint so far. Then the segments that are too many are removed.
+    /// Changes the capacity; returns it rounded. Growth makes the new segments, durably, before it
+    /// gives them out. After shrinking, the old capacity holds until the checkpoint age is below
+    /// the new one: it is for the caller to move the checkpoint so far. Then the segments that are
+    /// too many are removed.
     ///
     /// # Errors
-    /// [`RedoError::Poisoned`], [`RedoError::NoSpace`]; the disk's. When the disk has no space for growth, or the
-    /// process may open no more files, the capacity is unchanged and the log goes on; any other failure poisons it.
+    /// [`RedoError::Poisoned`], [`RedoError::NoSpace`]; the disk's. When the disk has no space for
+    /// growth, or the process may open no more files, the capacity is unchanged and the log goes
+    /// on; any other failure poisons it.
     pub fn set_capacity(&self, bytes: u64) -> Result<u64, RedoError> {
         let _one = self.resizing.lock();
         // A log that becomes shorter changes over to shorter segments once it is.
@@ -434,7 +443,8 @@ impl Redo {
         Ok(new)
     }
 
-    /// Whether there is space on the device for a log of that capacity, as far as is known beforehand.
+    /// Whether there is space on the device for a log of that capacity, as far as is known
+    /// beforehand.
     ///
     /// # Errors
     /// `NoSpace`: there isn't. `Poisoned`.
@@ -450,8 +460,8 @@ impl Redo {
         self.segments.check_space(capacity, missing.file_bytes(), 0)
     }
 
-    /// Makes a few of the segments that the capacity `new` needs; the last of them, and it is given out. Returns
-    /// whether that was so.
+    /// Makes a few of the segments that the capacity `new` needs; the last of them, and it is given
+    /// out. Returns whether that was so.
     fn grow(&self, new: u64, segment_bytes: u64) -> Result<bool, RedoError> {
         let _alone = self.maintenance.lock();
         self.check()?;
@@ -486,7 +496,8 @@ impl Redo {
             return;
         }
         self.room.store(capacity, SeqCst);
-        // What was claimed since that look, in the room as it was, is seen now (`try_admit` says why).
+        // What was claimed since that look, in the room as it was, is seen now (`try_admit` says
+        // why).
         if self.ring.claimed() - checkpoint > capacity {
             self.room.store(room, SeqCst);
         }
@@ -507,8 +518,8 @@ impl Redo {
         self.segments.arrange(&wanted, usize::MAX, &[]).map(drop)
     }
 
-    /// Makes the names of other files in the log's directory durable. A sync of it that fails may be the last that knows of the
-    /// log's own new names: it is no other's.
+    /// Makes the names of other files in the log's directory durable. A sync of it that fails may
+    /// be the last that knows of the log's own new names: it is no other's.
     ///
     /// # Errors
     /// [`RedoError::Poisoned`]; the disk's, after which the log is poisoned.
@@ -518,9 +529,10 @@ impl Redo {
         self.segments.sync_names().map_err(|e| self.fail(e))
     }
 
-    /// Parks until space may have been freed, or for `timeout`; for callers that were [`Refused`] and hold no
-    /// latch. If the log buffer holds filled groups, they are written here and now, so no other thread
-    /// is needed. A wake may come before the call: keep `timeout` short and ask again.
+    /// Parks until space may have been freed, or for `timeout`; for callers that were [`Refused`]
+    /// and hold no latch. If the log buffer holds filled groups, they are written here and now, so
+    /// no other thread is needed. A wake may come before the call: keep `timeout` short and ask
+    /// again.
     pub fn wait_for_space(&self, timeout: Duration) {
         let before = self.ring.written();
         if self.write_step(false).is_err() || self.ring.written() > before {

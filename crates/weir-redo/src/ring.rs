@@ -2,14 +2,14 @@
 //!
 //! A ring of 64-bit words in memory; the word at stream position `p` is number `(p / 8) % words`.
 //!
-//! - A group's first word holds length and note (low half, [`crate::head`]) and checksum (high half). It is stored last, with
-//!   Release: a reader that sees it with Acquire sees the payload. All other words are stored and read
-//!   relaxed, as plain moves; there is no unsafe code.
+//! - A group's first word holds length and note (low half, [`crate::head`]) and checksum (high
+//!   half). It is stored last, with Release: a reader that sees it with Acquire sees the payload.
+//!   All other words are stored and read relaxed, as plain moves; there is no unsafe code.
 //! - Every word outside [`Ring::written`]`..reserved` is zero: the writer zeroes what it has copied
 //!   before it moves `written` (Release), and admission reads `written` (Acquire) before it lets
 //!   anyone reserve those words again. So a first word of zero means: not yet filled.
-//! - `claimed = reserved + outstanding credits`. Admission keeps `claimed - written` at or below the
-//!   buffer less [`SLACK_BYTES`], so reservation needs no check of its own.
+//! - `claimed = reserved + outstanding credits`. Admission keeps `claimed - written` at or below
+//!   the buffer less [`SLACK_BYTES`], so reservation needs no check of its own.
 
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
@@ -30,8 +30,8 @@ pub(crate) struct Ring {
     claimed: CachePadded<AtomicU64>,
     /// End of the contiguous filled prefix that the writer has seen. Updated by the writer.
     filled: CachePadded<AtomicU64>,
-    /// Everything before is in the files; its words are free again. Anywhere in a group, as writes end
-    /// where segments do. Updated by the writer.
+    /// Everything before is in the files; its words are free again. Anywhere in a group, as writes
+    /// end where segments do. Updated by the writer.
     written: CachePadded<AtomicU64>,
     words: Box<[AtomicU64]>,
     mask: u64,
@@ -40,8 +40,8 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// An empty ring of `bytes` (a power of two) whose first group will start at `start`. Groups from
-    /// `notes_from` on note how far the log is durable.
+    /// An empty ring of `bytes` (a power of two) whose first group will start at `start`. Groups
+    /// from `notes_from` on note how far the log is durable.
     pub fn new(bytes: usize, start: u64, notes_from: u64) -> Self {
         assert!(bytes.is_power_of_two() && bytes as u64 > SLACK_BYTES, "buffer of {bytes} bytes");
         assert!(start.is_multiple_of(GROUP_ALIGN as u64), "start {start} is not aligned");
@@ -100,8 +100,8 @@ impl Ring {
         self.claimed.fetch_sub(bytes, AcqRel);
     }
 
-    /// Reserves, fills and publishes a group. The caller holds a claim of at least its length. `durable`: up
-    /// to where the log is.
+    /// Reserves, fills and publishes a group. The caller holds a claim of at least its length.
+    /// `durable`: up to where the log is.
     #[inline]
     pub fn append(&self, payload: &[u8], durable: u64) -> (u64, u64) {
         let len = group_bytes(payload.len());
@@ -153,7 +153,8 @@ impl Ring {
         }
     }
 
-    /// Moves `written` to `to`, after zeroing the words before it. One caller at a time (the writer).
+    /// Moves `written` to `to`, after zeroing the words before it. One caller at a time (the
+    /// writer).
     pub fn free_to(&self, to: u64) {
         let from = self.written.load(Relaxed);
         assert!(from <= to && to <= self.filled(), "written {from} moved to {to}");

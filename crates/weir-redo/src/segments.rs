@@ -1,10 +1,10 @@
 //! The ring of segment files: preallocation, recycling, removal, and what to do with them at open.
 //!
-//! Numbers present are always contiguous, `first ..= last`, and each segment begins where the one before ends. A file
-//! gets a number once and its numbers only grow: it is created (all zeros) or renamed from a lower number. Removal is
-//! from either end. Segments are made as long as the log's capacity asks for then (`layout`).
-//! A segment enters the table, and with it the space that admission gives out, only after its length
-//! and header are synced and its name is durable.
+//! Numbers present are always contiguous, `first ..= last`, and each segment begins where the one
+//! before ends. A file gets a number once and its numbers only grow: it is created (all zeros) or
+//! renamed from a lower number. Removal is from either end. Segments are made as long as the log's
+//! capacity asks for then (`layout`). A segment enters the table, and with it the space that
+//! admission gives out, only after its length and header are synced and its name is durable.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -102,9 +102,11 @@ impl Table {
 /// What [`Segments::take_over`] leaves to be done.
 #[derive(Default)]
 pub(crate) struct TakenOver {
-    /// Where groups begin to note how far the log is durable: an older version's segment is filled in the older form.
+    /// Where groups begin to note how far the log is durable: an older version's segment is filled
+    /// in the older form.
     pub notes_from: u64,
-    /// Files behind the ring, by the numbers that they have now. Nothing in them is valid: they are made segments.
+    /// Files behind the ring, by the numbers that they have now. Nothing in them is valid: they are
+    /// made segments.
     pub spares: Vec<u64>,
 }
 
@@ -123,11 +125,12 @@ impl Segments {
         Segments { disk, database_id, table }
     }
 
-    /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs it. No segment is in
-    /// the ring yet; the one of the checkpoint comes first.
+    /// Takes over the segments `checkpoint ..= end` of a recovered log, cuts it at `end`, and syncs
+    /// it. No segment is in the ring yet; the one of the checkpoint comes first.
     ///
-    /// Files before them are removed. Those after `end`'s segment are moved on if `may_move`, removed if not; that one is
-    /// truncated at `end` and filled with zeros: so no byte at or past `end` survives from the crashed incarnation.
+    /// Files before them are removed. Those after `end`'s segment are moved on if `may_move`,
+    /// removed if not; that one is truncated at `end` and filled with zeros: so no byte at or past
+    /// `end` survives from the crashed incarnation.
     pub fn take_over(
         &self,
         checkpoint: Lsn,
@@ -178,8 +181,8 @@ impl Segments {
         Ok(TakenOver { notes_from, spares })
     }
 
-    /// Opens the segments from the checkpoint's to the end's; the last one only if something of the log is in it,
-    /// or it is whole.
+    /// Opens the segments from the checkpoint's to the end's; the last one only if something of the
+    /// log is in it, or it is whole.
     fn open_needed(
         &self,
         numbers: &[u64],
@@ -265,8 +268,9 @@ impl Segments {
         RedoError::Cut { file, offset, lsn, expected_at_least: durable, why }
     }
 
-    /// Whether there is space for a log of that capacity, whose files take so many bytes. Those of the files that are
-    /// `present` count, whatever becomes of them: the space of one that is removed is free again.
+    /// Whether there is space for a log of that capacity, whose files take so many bytes. Those of
+    /// the files that are `present` count, whatever becomes of them: the space of one that is
+    /// removed is free again.
     ///
     /// # Errors
     /// [`RedoError::NoSpace`]; the disk's. Nothing changed.
@@ -296,13 +300,14 @@ impl Segments {
         missing(start, table.next.1, longest, room, bytes)
     }
 
-    /// Makes the ring what is `wanted`: recycles what falls free in front, creates what is still missing, at most `most`
-    /// files, removes what is too much. Those that are among the `spares` aren't created: their files are there, and
-    /// those left over are removed. Everything is durable on return. Whether nothing is missing any more.
+    /// Makes the ring what is `wanted`: recycles what falls free in front, creates what is still
+    /// missing, at most `most` files, removes what is too much. Those that are among the `spares`
+    /// aren't created: their files are there, and those left over are removed. Everything is
+    /// durable on return. Whether nothing is missing any more.
     ///
     /// # Errors
-    /// The disk's. The table then still holds every segment from the checkpoint's on that it held before, short
-    /// of those that were too many.
+    /// The disk's. The table then still holds every segment from the checkpoint's on that it held
+    /// before, short of those that were too many.
     pub fn arrange(&self, wanted: &Wanted, most: usize, spares: &[u64]) -> Result<bool, RedoError> {
         let (mut plan, recycled) = {
             let mut table = self.table.lock();
@@ -374,10 +379,11 @@ impl Segments {
         Ok(file)
     }
 
-    /// Removes the files behind the last segment in use, which are left when making them has failed, as far as the disk
-    /// lets it.
+    /// Removes the files behind the last segment in use, which are left when making them has
+    /// failed, as far as the disk lets it.
     pub fn discard_unused(&self) -> Result<(), RedoError> {
-        // They were made in order, and a list of files might need a descriptor that the process hasn't got.
+        // They were made in order, and a list of files might need a descriptor that the process
+        // hasn't got.
         let (mut number, _) = self.next();
         loop {
             match self.disk.remove(&segment_name(number)) {
@@ -395,8 +401,8 @@ impl Segments {
     }
 }
 
-/// Cuts a segment at the log's end, if that is in it, gives it its length, and syncs it as far as it may not be. It
-/// is the `nth` of those that the log needs, counted from the last one.
+/// Cuts a segment at the log's end, if that is in it, gives it its length, and syncs it as far as
+/// it may not be. It is the `nth` of those that the log needs, counted from the last one.
 fn cut(opened: &Opened, nth: usize, end: u64) -> Result<(), RedoError> {
     let Opened { file, span, .. } = opened;
     let has_end = span.holds(end);
@@ -416,9 +422,9 @@ fn cut(opened: &Opened, nth: usize, end: u64) -> Result<(), RedoError> {
     Ok(())
 }
 
-/// Writes again what the crashed incarnation may have written and not synced. If a sync of it failed,
-/// the system may take those bytes for clean: syncing them now would succeed and do nothing. From `from` to `end`, as
-/// far as that is in the segment.
+/// Writes again what the crashed incarnation may have written and not synced. If a sync of it
+/// failed, the system may take those bytes for clean: syncing them now would succeed and do
+/// nothing. From `from` to `end`, as far as that is in the segment.
 fn rewrite_unsynced(opened: &Opened, from: u64, end: u64) -> Result<(), RedoError> {
     let Opened { file, span, .. } = opened;
     let end = end.min(span.end());
@@ -433,8 +439,8 @@ fn rewrite_unsynced(opened: &Opened, from: u64, end: u64) -> Result<(), RedoErro
     Ok(())
 }
 
-/// Writes zeros where the crashed incarnation may have written without a sync, which are zeros since the
-/// truncation, unless an earlier open failed to sync that.
+/// Writes zeros where the crashed incarnation may have written without a sync, which are zeros
+/// since the truncation, unless an earlier open failed to sync that.
 fn zero_unsynced(opened: &Opened, end: u64) -> Result<(), RedoError> {
     let Opened { file, span, .. } = opened;
     // The last group that is synced in part may have begun at `end`.

@@ -19,8 +19,9 @@ mod real {
         condvar.wait_for(guard, timeout);
     }
 
-    /// Passes the time until another thread, which is at a step of some nanoseconds, is through. It may have lost its
-    /// processor in the middle, and others may want that, too: who has waited for long gets out of their way.
+    /// Passes the time until another thread, which is at a step of some nanoseconds, is through. It
+    /// may have lost its processor in the middle, and others may want that, too: who has waited for
+    /// long gets out of their way.
     pub(crate) fn pause(turns: &mut u32) {
         const SPINS: u32 = 64;
         const REST: Duration = Duration::from_micros(50);

@@ -1,14 +1,14 @@
 //! Does the log end here, or is it damaged?
 //!
-//! A crash leaves of what was not synced any part, so where the log ends, groups may follow that were
-//! written behind and not lost. But some groups prove by being there that the place of the end had
-//! been synced before:
+//! A crash leaves of what was not synced any part, so where the log ends, groups may follow that
+//! were written behind and not lost. But some groups prove by being there that the place of the end
+//! had been synced before:
 //! - one that notes that the log was durable past it ([`crate::head`]);
-//! - one so far behind that it was only written once the place was durable: in the segment after the
-//!   next, or farther than what may be unsynced.
+//! - one so far behind that it was only written once the place was durable: in the segment after
+//!   the next, or farther than what may be unsynced.
 //!
-//! A checksum of 32 bits is right by chance once in four billion times, and there are a million places to
-//! look at. So only two such groups, one right behind the other, count as found.
+//! A checksum of 32 bits is right by chance once in four billion times, and there are a million
+//! places to look at. So only two such groups, one right behind the other, count as found.
 
 use weir_os::{AlignedBuf, Create, Disk, Mode};
 
@@ -85,8 +85,8 @@ fn group_at(bytes: &[u8], place: usize, from: u64) -> Option<Found> {
     Some(Found { start, end: start + len as u64, durable })
 }
 
-/// The stream's bytes from `from` to `to`, as far as there are files; zeros elsewhere. Their headers may be what is
-/// damaged.
+/// The stream's bytes from `from` to `to`, as far as there are files; zeros elsewhere. Their
+/// headers may be what is damaged.
 fn read(disk: &dyn Disk, layout: &Layout, from: u64, to: u64) -> Result<Vec<u8>, RedoError> {
     let len = to.saturating_sub(from);
     assert!(

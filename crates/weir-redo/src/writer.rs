@@ -1,14 +1,15 @@
 //! The way from the log buffer to the device: write, sync, wait.
 //!
-//! - The writer copies the filled prefix, with the head of its first 4 KiB block before it and zeros up
-//!   to a block after it, and writes that. A block is rewritten as it fills: the old bytes are a prefix
-//!   of the new, so a torn rewrite loses nothing that was durable.
-//! - Writes end where segments and buffers do, which may be within a group. So the bytes written and synced
-//!   (`ring.written()`, `synced`) are told from the groups written and durable (`written`, `durable`).
-//! - Before the first byte goes to a segment, all segments but the one before it are synced. So what is
-//!   not synced lies within two, and who comes to a segment's end need not wait for a sync.
-//! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly, and an
-//!   open knows how much may be in the page cache only.
+//! - The writer copies the filled prefix, with the head of its first 4 KiB block before it and
+//!   zeros up to a block after it, and writes that. A block is rewritten as it fills: the old bytes
+//!   are a prefix of the new, so a torn rewrite loses nothing that was durable.
+//! - Writes end where segments and buffers do, which may be within a group. So the bytes written
+//!   and synced (`ring.written()`, `synced`) are told from the groups written and durable
+//!   (`written`, `durable`).
+//! - Before the first byte goes to a segment, all segments but the one before it are synced. So
+//!   what is not synced lies within two, and who comes to a segment's end need not wait for a sync.
+//! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly,
+//!   and an open knows how much may be in the page cache only.
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -51,8 +52,8 @@ impl Writer {
     }
 }
 
-/// The lead of a group commit. Dropped, it is handed over; by a panic, to those who find the log poisoned: nobody
-/// knows what has been written.
+/// The lead of a group commit. Dropped, it is handed over; by a panic, to those who find the log
+/// poisoned: nobody knows what has been written.
 struct Lead<'r> {
     redo: &'r Redo,
     has_ended: bool,
@@ -93,8 +94,8 @@ impl Redo {
         Ok(Lsn(durable))
     }
 
-    /// Waits until everything before `end` is written, which survives the process: writes it itself,
-    /// unless somebody did.
+    /// Waits until everything before `end` is written, which survives the process: writes it
+    /// itself, unless somebody did.
     ///
     /// # Errors
     /// As [`Redo::write_step`]; what is not written then may be lost.
@@ -112,9 +113,9 @@ impl Redo {
         Ok(())
     }
 
-    /// Waits until everything before `end` is durable, which survives a power failure. The first to come
-    /// writes and syncs for all; those who come meanwhile are the next batch. `Ok` for what was durable
-    /// already, even when the log has failed since.
+    /// Waits until everything before `end` is durable, which survives a power failure. The first to
+    /// come writes and syncs for all; those who come meanwhile are the next batch. `Ok` for what
+    /// was durable already, even when the log has failed since.
     ///
     /// # Errors
     /// As [`Redo::write_step`]; whether the rest survives a crash is then not known.

@@ -1,5 +1,6 @@
-//! Every operation of the disk fails once, for every number: the error is clear, the log is poisoned, and
-//! nothing acknowledged is lost, neither over a restart nor over a power cut after it.
+//! Every operation of the disk fails once, for every number: the error is clear, the log is
+//! poisoned, and nothing acknowledged is lost, neither over a restart nor over a power cut after
+//! it.
 
 mod common;
 
@@ -41,8 +42,8 @@ fn run(seed: u64, fault: Option<Fault>) -> (bool, u64) {
     }
     let operations = disk.operations();
 
-    // The process ends; what its system thinks clean may not be on the device. After a failed sync of the
-    // directory, whose names no process can write again, the machine has to start anew.
+    // The process ends; what its system thinks clean may not be on the device. After a failed sync
+    // of the directory, whose names no process can write again, the machine has to start anew.
     let disk = if names_in_doubt { disk.crash(seed) } else { disk.process_kill() };
     let redo = model.open(&disk, least).expect("the restarted log works");
     use_and_crash(model, &disk, &redo, seed);
@@ -89,7 +90,8 @@ fn is_directory_sync(error: &RedoError) -> bool {
     matches!(error, RedoError::Disk(e) if e.operation == "sync" && e.file == "sim")
 }
 
-/// Whether the log stopped, as it must but when there was no space for growth, or no file could be opened for it.
+/// Whether the log stopped, as it must but when there was no space for growth, or no file could be
+/// opened for it.
 fn check_failed(redo: &Redo, error: &RedoError) -> bool {
     let RedoError::Disk(cause) = error else { panic!("the first failure is the disk's: {error}") };
     let Err(poisoned) = redo.check() else {

@@ -97,7 +97,8 @@ fn damaged_logs_end_before_the_damage() {
         disk.rot(&name, offset, rng.u8(..8)).expect("there");
         let intact = ends.iter().rev().find(|end| end.0 <= at).copied();
         assert_eq!(read(&disk, Lsn(SEGMENT)), intact);
-        // Two groups behind, appended once the damaged one was durable, tell the damage from the log's end.
+        // Two groups behind, appended once the damaged one was durable, tell the damage from the
+        // log's end.
         let next = ends.iter().position(|end| end.0 > at).expect("the damage is in a group");
         if next + 2 < ends.len() {
             let mut reader = Reader::open(Arc::new(disk.clone()), 1, Lsn(SEGMENT)).expect("opens");

@@ -147,7 +147,8 @@ fn capacity_grows_and_shrinks() {
     assert_eq!(redo.try_admit(8000, Admission::User).err(), Some(Refused::Capacity));
 }
 
-/// Appends, and moves the checkpoint behind, until the log is so much longer; now and then it is read back.
+/// Appends, and moves the checkpoint behind, until the log is so much longer; now and then it is
+/// read back.
 fn turn_over(disk: &SimDisk, redo: &Redo, bytes: u64) {
     let to = Lsn(redo.reserved().0 + bytes);
     let groups: Vec<Vec<u8>> = (0..6).map(|n| vec![n; 1000 * usize::from(n)]).collect();
@@ -262,7 +263,8 @@ fn limited(disk: &SimDisk, left: &Arc<AtomicUsize>) -> Arc<ObservedDisk> {
     }))
 }
 
-/// To find the files that were in vain it wanted a descriptor, too, and stopped the database without.
+/// To find the files that were in vain it wanted a descriptor, too, and stopped the database
+/// without.
 #[test]
 fn growth_without_a_descriptor_left_changes_nothing() {
     let disk = SimDisk::new(1);
@@ -280,7 +282,8 @@ fn growth_without_a_descriptor_left_changes_nothing() {
     assert_eq!(redo.set_capacity(12 * SEGMENT).expect("grown"), 12 * SEGMENT);
 }
 
-/// It is renamed as it is open; it was opened anew, and the log failed without a descriptor for that.
+/// It is renamed as it is open; it was opened anew, and the log failed without a descriptor for
+/// that.
 #[test]
 fn a_segment_is_recycled_without_a_descriptor_left() {
     let disk = SimDisk::new(1);
@@ -418,8 +421,8 @@ fn damage_is_named() {
     assert!(matches!(open(7).err(), Some(RedoError::HeaderChecksum { offset: 12, .. })));
 }
 
-/// Nothing that a crash makes of what was not synced looks like damage: whichever write is lost, whichever
-/// sectors of whichever are.
+/// Nothing that a crash makes of what was not synced looks like damage: whichever write is lost,
+/// whichever sectors of whichever are.
 #[test]
 fn a_torn_tail_is_no_damage() {
     let mut ended_early = 0;
@@ -451,8 +454,8 @@ fn a_torn_tail_is_no_damage() {
     assert!(ended_early > 1000, "the tail was lost {ended_early} times");
 }
 
-/// A log that an older version wrote is gone on with in the older form up to its segment's end, so that
-/// the older version doesn't take what is new for the log's end.
+/// A log that an older version wrote is gone on with in the older form up to its segment's end, so
+/// that the older version doesn't take what is new for the log's end.
 #[test]
 fn an_older_version_s_segment_is_filled_without_notes() {
     let disk = SimDisk::new(1);
@@ -568,7 +571,8 @@ fn a_segment_of_a_newer_release_or_of_another_database_is_no_end() {
     }
 }
 
-/// All files behind the end were removed and made anew: with 8 GiB of them a start took a second longer.
+/// All files behind the end were removed and made anew: with 8 GiB of them a start took a second
+/// longer.
 #[test]
 fn an_open_makes_one_file_anew_whatever_the_capacity() {
     let disk = SimDisk::new(1);

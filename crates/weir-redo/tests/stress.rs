@@ -1,4 +1,5 @@
-//! Real threads: eight append and commit, one writes, one moves the checkpoint; then the log is read.
+//! Real threads: eight append and commit, one writes, one moves the checkpoint; then the log is
+//! read.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -137,8 +137,8 @@ fn class_of(head: &str) -> &'static str {
     if TEXT_COLUMNS.contains(&head) { " class=text" } else { "" }
 }
 
-/// A cell with a mark in front, and below it what it is of the first run's figure; whether that is better
-/// is said of what may be judged.
+/// A cell with a mark in front, and below it what it is of the first run's figure; whether that is
+/// better is said of what may be judged.
 fn figure(head: &str, cell: &Cell, base: Option<f64>, mark: &str, is_judged: bool) -> String {
     let mut text = format!("<td{}>{mark}{}", class_of(head), escape(&cell.text));
     if let Some((value, base)) = cell.value.zip(base.filter(|base| *base > 0.0)) {

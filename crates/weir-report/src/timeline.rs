@@ -1,10 +1,11 @@
 //! A run as columns: one value for each second, in the units of the charts.
 //!
 //! A run's steps follow each other; each begins a new second. The last second of a step is seldom
-//! whole: its counts are divided by the part of it that was measured, and left out where that part says
-//! too little. Levels are as they were at the end of a second; counters of the engine run on from step to
-//! step, so that a second's share is the difference to the second before. What a server counted before a run isn't
-//! known, nor what clients did who warmed up before one of TPC-C: its first second has no share.
+//! whole: its counts are divided by the part of it that was measured, and left out where that part
+//! says too little. Levels are as they were at the end of a second; counters of the engine run on
+//! from step to step, so that a second's share is the difference to the second before. What a
+//! server counted before a run isn't known, nor what clients did who warmed up before one of TPC-C:
+//! its first second has no share.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,8 @@ type Operations<'a> = &'a dyn Fn(&Second, f64) -> Values;
 /// A second's samples, and what is needed to make rates of them.
 struct Context<'a> {
     second: &'a Second,
-    /// The engine's figures a second earlier; none at the beginning of a run with an engine of its own.
+    /// The engine's figures a second earlier; none at the beginning of a run with an engine of its
+    /// own.
     before: Option<&'a Figures>,
     /// Seconds that samples cover.
     sampled: f64,
@@ -83,8 +85,8 @@ impl Timeline {
         timeline.whole()
     }
 
-    /// Adds the seconds of a step: of each series what was measured in all, and its seconds. Gives the engine's last
-    /// figures.
+    /// Adds the seconds of a step: of each series what was measured in all, and its seconds. Gives
+    /// the engine's last figures.
     fn segment<'a>(
         &mut self,
         name: String,
@@ -135,8 +137,8 @@ impl Timeline {
     }
 }
 
-/// The series of a step: its own, or those of its scans one after the other; with what was measured in
-/// all.
+/// The series of a step: its own, or those of its scans one after the other; with what was measured
+/// in all.
 fn series(step: &StepResult) -> Vec<(&Measured, &[Second])> {
     if step.scans.is_empty() {
         return vec![(&step.measured, &step.series)];

@@ -1,9 +1,9 @@
 //! How large a redo log should be.
 //!
 //! The larger it is, the more changes of a page end up in one write of it; and the more there is to
-//! recover. So the workload is run at capacities in doublings, and the last one is marked that saves at
-//! least [`ENOUGH`] of the bytes written, costs no throughput, and finds a device that isn't [`IDLE`].
-//! Data keep their size meanwhile.
+//! recover. So the workload is run at capacities in doublings, and the last one is marked that
+//! saves at least [`ENOUGH`] of the bytes written, costs no throughput, and finds a device that
+//! isn't [`IDLE`]. Data keep their size meanwhile.
 
 use crate::pages::Pages;
 use crate::run::{Run, Setup, simulate};
@@ -18,8 +18,8 @@ pub const IDLE: f64 = 0.05;
 /// A log that is filled sooner is too small: the model's ticks are too coarse for it.
 pub const LAP_SECONDS_MIN: f64 = 2.0;
 
-/// Laps that are simulated, the last of them measured: so many times the redo from the oldest change that
-/// isn't written to the newest.
+/// Laps that are simulated, the last of them measured: so many times the redo from the oldest
+/// change that isn't written to the newest.
 const LAPS: f64 = 4.0;
 /// A tick is at most this part of a lap, and of the time in which all frames are used anew.
 const TICKS: f64 = 400.0;
@@ -164,9 +164,9 @@ fn one(setup: &Setup, redo_bytes: u64, before: Option<&Advice>) -> Result<Advice
     })
 }
 
-/// A run in which the log has lapped [`LAPS`] times, and how many times as fast it was. Where the device
-/// can't follow, clients are made to want little more than it does: with ticks for what they wanted
-/// at first, a lap would take for ever.
+/// A run in which the log has lapped [`LAPS`] times, and how many times as fast it was. Where the
+/// device can't follow, clients are made to want little more than it does: with ticks for what they
+/// wanted at first, a lap would take for ever.
 fn lapped(setup: &Setup, redo_bytes: u64) -> Result<(Run, f64), Unadvised> {
     let (mut rate, mut longer) = (setup.workload.rate, 2.0);
     for _ in 0..TRIES {
@@ -242,7 +242,8 @@ mod tests {
         assert_eq!(advise(&setup), Err(Unadvised::TooFast));
     }
 
-    /// The advice on `redo_bytes`, and what a run of it at its own pace gives, in operations per second.
+    /// The advice on `redo_bytes`, and what a run of it at its own pace gives, in operations per
+    /// second.
     fn advised_and_run(setup: &Setup, redo_bytes: u64) -> (f64, f64) {
         let rows = advise(setup).expect("it isn't far");
         let row = rows.iter().find(|row| row.redo_bytes == redo_bytes).expect("it is one of them");

@@ -51,8 +51,8 @@ impl DeviceModel {
         DeviceModel::new("even", pages_per_second, 0.0, (0.0, 0.0), 0.001)
     }
 
-    /// `count` of these, pages spread over them: their variations even out, and a hang of one is one
-    /// in a part.
+    /// `count` of these, pages spread over them: their variations even out, and a hang of one is
+    /// one in a part.
     fn times(self, count: u32) -> Self {
         let n = f64::from(count);
         DeviceModel {
@@ -194,7 +194,8 @@ impl Device {
         }
     }
 
-    /// Does what the tick allows. Returns the pages that were written, and how many frames that frees.
+    /// Does what the tick allows. Returns the pages that were written, and how many frames that
+    /// frees.
     pub fn work(&mut self) -> (f64, f64) {
         let (mut done, mut freed) = (0.0, 0.0);
         while let Some(batch) = self.queue.front_mut()

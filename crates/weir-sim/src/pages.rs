@@ -1,7 +1,7 @@
 //! Pages in numbers: how many of each area are cached, and dirty since when.
 //!
-//! `T` changes at random places of `N` pages hit `N (1 - e^(-T/N))` different ones; of the clean ones
-//! the same share becomes dirty. Expected values throughout, fractions included.
+//! `T` changes at random places of `N` pages hit `N (1 - e^(-T/N))` different ones; of the clean
+//! ones the same share becomes dirty. Expected values throughout, fractions included.
 
 use std::collections::VecDeque;
 
@@ -161,7 +161,8 @@ impl Pages {
         cost
     }
 
-    /// Pages of an area go: clean ones, else uncached ones, else the longest dirty, which are never written.
+    /// Pages of an area go: clean ones, else uncached ones, else the longest dirty, which are never
+    /// written.
     fn drop_oldest(&mut self, at: usize, pages: f64) {
         let a = &mut self.areas[at];
         let of_clean = pages.min(a.clean);
@@ -215,8 +216,8 @@ impl Pages {
         (pages - left.max(0.0), oldest)
     }
 
-    /// Frees up to `wanted` frames of the coldest pages, writing at most `writes` dirty ones, whose frames
-    /// are free when that is told ([`Pages::written`]).
+    /// Frees up to `wanted` frames of the coldest pages, writing at most `writes` dirty ones, whose
+    /// frames are free when that is told ([`Pages::written`]).
     pub fn free_coldest(&mut self, wanted: f64, writes: f64) -> Freed {
         let mut freed = Freed::default();
         for at in self.coldest_first() {
@@ -229,7 +230,8 @@ impl Pages {
             if resident <= 0.0 {
                 continue;
             }
-            // Victims are dirty as often as pages are; those that may not be written are passed over.
+            // Victims are dirty as often as pages are; those that may not be written are passed
+            // over.
             let victims = left.min(resident);
             let dirty = (victims * a.dirty / resident).min(writes - freed.written).max(0.0);
             let clean = (victims - dirty).min(a.clean);

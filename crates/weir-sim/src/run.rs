@@ -21,8 +21,8 @@ pub struct Setup {
     pub redo_bytes: u64,
     /// Dirty pages at most, in percent of the frames.
     pub dirty_limit_percent: f64,
-    /// How much of the operations' rate is lost when the device does nothing but write pages: commits
-    /// wait behind them. 0 where commits have a device of their own.
+    /// How much of the operations' rate is lost when the device does nothing but write pages:
+    /// commits wait behind them. 0 where commits have a device of their own.
     pub contention: f64,
     /// How long at most.
     pub seconds: u32,
@@ -269,7 +269,8 @@ impl<'a> Server<'a> {
         log.min(dirty)
     }
 
-    /// Operations for which there is space in the log, frames, reads, and credits if the policy has them.
+    /// Operations for which there is space in the log, frames, reads, and credits if the policy has
+    /// them.
     fn possible(&self, cost: &Cost) -> f64 {
         let age = self.age();
         let log = self.age_max.saturating_sub(age + 1) as f64 / self.setup.workload.redo_bytes;

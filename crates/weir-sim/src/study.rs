@@ -1,18 +1,18 @@
 //! Three public studies of InnoDB, at their own size.
 //!
-//! What they found is set beside what the model gives for InnoDB's policy and for the governor. Their
-//! servers are known only as far as they describe them; what is assumed is said here.
+//! What they found is set beside what the model gives for InnoDB's policy and for the governor.
+//! Their servers are known only as far as they describe them; what is assumed is said here.
 //!
-//! - *Redo size*, 2017 (smalldatum, "Benchmark(et)ing with InnoDB redo log size"): the Insert Benchmark
-//!   with three indexes on servers with 256 GB, 500 million rows cached, or 50 GB and far more rows;
-//!   4 to 32 GB of redo; SSDs of 10,000 and more than 100,000 IOPS. Assumed: 600 bytes of redo per row,
-//!   150,000 rows/s of processor, `io_capacity_max` at the device's rate. Not cached begins with 200
-//!   GB of data and is cut off after three hours.
-//! - *Dirty limit*, 2009: the Insert Benchmark on two disks, a limit of 20 % that became 60 to 72 %.
-//!   Assumed: 1 GB of memory, 16 GB of data, `io_capacity` 100.
-//! - *Nothing to tune*, 2020: TPC-C on 100 GB, all cached, one SATA SSD with doublewrite. Assumed: 8 KB of redo
-//!   and 3 pages changed per transaction, skewed; 14,000 page writes/s; a commit loses up to half its
-//!   rate to a device that only writes pages.
+//! - *Redo size*, 2017 (smalldatum, "Benchmark(et)ing with InnoDB redo log size"): the Insert
+//!   Benchmark with three indexes on servers with 256 GB, 500 million rows cached, or 50 GB and far
+//!   more rows; 4 to 32 GB of redo; SSDs of 10,000 and more than 100,000 IOPS. Assumed: 600 bytes
+//!   of redo per row, 150,000 rows/s of processor, `io_capacity_max` at the device's rate. Not
+//!   cached begins with 200 GB of data and is cut off after three hours.
+//! - *Dirty limit*, 2009: the Insert Benchmark on two disks, a limit of 20 % that became 60 to 72
+//!   %. Assumed: 1 GB of memory, 16 GB of data, `io_capacity` 100.
+//! - *Nothing to tune*, 2020: TPC-C on 100 GB, all cached, one SATA SSD with doublewrite. Assumed:
+//!   8 KB of redo and 3 pages changed per transaction, skewed; 14,000 page writes/s; a commit loses
+//!   up to half its rate to a device that only writes pages.
 
 use std::str::FromStr;
 

@@ -127,8 +127,8 @@ const FULL: (f64, f64) = (0.95, 0.69);
 const RANGES: u32 = 24;
 
 impl Workload {
-    /// A workload on `data_bytes`, with `rate` operations per second of `redo_bytes` each. `indexes`
-    /// counts for inserts.
+    /// A workload on `data_bytes`, with `rate` operations per second of `redo_bytes` each.
+    /// `indexes` counts for inserts.
     pub fn new(
         kind: WorkloadKind,
         data_bytes: u64,

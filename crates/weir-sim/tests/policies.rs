@@ -20,9 +20,9 @@ fn is_about(value: f64, expected: f64, tolerance: f64) {
     assert!(off < tolerance, "{value} is not within {tolerance} of {expected}");
 }
 
-/// An earlier simulation of the same case, with a target of 0.9 instead of 0.95, gave 1431 pages/s and a
-/// peak of 1438; InnoDB 2200 to 4100 depending on io_capacity; at the deadline 1578 with bursts of
-/// 23,616.
+/// An earlier simulation of the same case, with a target of 0.9 instead of 0.95, gave 1431 pages/s
+/// and a peak of 1438; InnoDB 2200 to 4100 depending on io_capacity; at the deadline 1578 with
+/// bursts of 23,616.
 #[test]
 fn a_log_of_20_gb_is_written_evenly_and_late() {
     let setup = twenty_gb();

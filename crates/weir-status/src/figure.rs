@@ -36,8 +36,8 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Name as a metric: `weir_` in front, the unit behind where the name doesn't tell it, and `_total`
-    /// for counters and nothing else, as Prometheus has it.
+    /// Name as a metric: `weir_` in front, the unit behind where the name doesn't tell it, and
+    /// `_total` for counters and nothing else, as Prometheus has it.
     pub fn metric(&self) -> String {
         let unit = match self.unit {
             Unit::Bytes if !self.name.contains("bytes") => "_bytes",

@@ -1,7 +1,7 @@
 //! Figures of a running database, for others to read: the endpoint and its client.
 //!
-//! A [`Figure`] is a number with a name, a kind, a unit and a sentence about it. A [`Server`] gives the
-//! figures of the moment to whoever asks with HTTP, in Prometheus' text format; [`fetch`] asks.
+//! A [`Figure`] is a number with a name, a kind, a unit and a sentence about it. A [`Server`] gives
+//! the figures of the moment to whoever asks with HTTP, in Prometheus' text format; [`fetch`] asks.
 //!
 //! # Terms
 //! - *address*: where the endpoint listens, a TCP port or a Unix socket ([`Address`]).
@@ -9,10 +9,11 @@
 //!
 //! # Invariants
 //! - The endpoint changes nothing: it answers `GET /metrics` and `GET /`, and refuses the rest.
-//! - One thread, one connection at a time, each with a deadline and a limit of bytes: whoever is slow
-//!   delays other readers of figures, never the database; who has asked nothing yet makes way for them.
-//! - There is no authentication. A port given alone is one of the loopback interface; others have to be
-//!   asked for by address.
+//! - One thread, one connection at a time, each with a deadline and a limit of bytes: whoever is
+//!   slow delays other readers of figures, never the database; who has asked nothing yet makes way
+//!   for them.
+//! - There is no authentication. A port given alone is one of the loopback interface; others have
+//!   to be asked for by address.
 //!
 //! This crate knows no database: figures come from a closure.
 

@@ -97,8 +97,8 @@ impl AsFd for Listener {
     }
 }
 
-/// Binds a Unix socket that only this user may connect to. A socket that a dead process left behind is
-/// replaced; one that somebody listens on is not, nor any other file.
+/// Binds a Unix socket that only this user may connect to. A socket that a dead process left behind
+/// is replaced; one that somebody listens on is not, nor any other file.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let listener = match UnixListener::bind(path) {
         Err(error) if error.kind() == ErrorKind::AddrInUse && is_abandoned(path) => {

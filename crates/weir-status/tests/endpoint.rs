@@ -79,7 +79,8 @@ fn who_says_nothing_does_not_keep_it_from_ending() {
     assert!(gone.to_string().contains("status_listen"));
 }
 
-/// Whether figures can be had within `seconds` behind `count` connections that sent `part` and no more.
+/// Whether figures can be had within `seconds` behind `count` connections that sent `part` and no
+/// more.
 fn is_answered_behind(count: usize, part: &str, seconds: u64) -> bool {
     let (server, address) = server();
     let connect = |_| {

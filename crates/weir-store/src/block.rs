@@ -23,14 +23,16 @@
 //! slots with changes since the checkpoint are written again, as they are, before it may matter.
 //!
 //! A lone broken slot is damage rather than a torn write in four cases. After a clean shutdown,
-//! because recovery zeroes torn slots before it finishes. When it has no header of this block, though not nothing either, or one of which
-//! a single bit is wrong, because the header lies in one sector. When its header claims a version
-//! above the other slot's and a newest LSN before the checkpoint, because the checkpoint can't pass
-//! a change that was not synced. (A torn slot with the header of its older version claims a lower
-//! version.) And when version and newest LSN that it claims are not both those of an earlier write of the block, or of the
-//! one that comes next: newest LSNs grow with versions, and versions one by one, or two. Damage to a block written since the last checkpoint can't be told from a torn write;
-//! a lost write leaves a valid older block. What then goes wrong shows as soon as an image is read
-//! whose place was used again: its id or image check does not match.
+//! because recovery zeroes torn slots before it finishes. When it has no header of this block,
+//! though not nothing either, or one of which a single bit is wrong, because the header lies in one
+//! sector. When its header claims a version above the other slot's and a newest LSN before the
+//! checkpoint, because the checkpoint can't pass a change that was not synced. (A torn slot with
+//! the header of its older version claims a lower version.) And when version and newest LSN that it
+//! claims are not both those of an earlier write of the block, or of the one that comes next:
+//! newest LSNs grow with versions, and versions one by one, or two. Damage to a block written since
+//! the last checkpoint can't be told from a torn write; a lost write leaves a valid older block.
+//! What then goes wrong shows as soon as an image is read whose place was used again: its id or
+//! image check does not match.
 
 use crate::extent::Entry;
 use crate::image::field;
@@ -133,8 +135,9 @@ pub(crate) fn inspect(slot: &[u8], block: u32, parity: u64, database_id: u64) ->
     Found::Valid { version, newest: Lsn(u64::from_le_bytes(field(slot, 16))) }
 }
 
-/// Version and newest LSN that a broken slot claims; zeros if there was nothing before. `None` if no write that was cut short has
-/// left this header: such a write leaves the first sector as it was or as it was to be.
+/// Version and newest LSN that a broken slot claims; zeros if there was nothing before. `None` if
+/// no write that was cut short has left this header: such a write leaves the first sector as it was
+/// or as it was to be.
 pub(crate) fn claim(slot: &[u8], block: u32, parity: u64, database_id: u64) -> Option<(u64, Lsn)> {
     let version = u64::from_le_bytes(field(slot, 8));
     let readable = field::<4>(slot, 0) == MAGIC
@@ -145,7 +148,8 @@ pub(crate) fn claim(slot: &[u8], block: u32, parity: u64, database_id: u64) -> O
     torn.then(|| (version, Lsn(u64::from_le_bytes(field(slot, 16)))))
 }
 
-/// Whether nothing is wrong with a slot but one bit of its header: who claims another version is not told by what he claims.
+/// Whether nothing is wrong with a slot but one bit of its header: who claims another version is
+/// not told by what he claims.
 fn is_whole_but_for_a_bit(slot: &[u8], block: u32, parity: u64, database_id: u64) -> bool {
     let mut slot = slot.to_vec();
     (0..8 * HEADER).any(|bit| {
@@ -253,7 +257,8 @@ impl BlockTable {
         waiting.into_iter().chain(writing).min().map(Lsn)
     }
 
-    /// The `most` dirty blocks with the oldest first change that is before `below`, in order of numbers.
+    /// The `most` dirty blocks with the oldest first change that is before `below`, in order of
+    /// numbers.
     pub fn dirty_below(&self, below: Lsn, most: usize) -> Vec<u32> {
         let oldest = self.dirty.range(..(below.0, 0)).take(most);
         let mut blocks: Vec<u32> = oldest.map(|&(_, b)| b).collect();
@@ -261,7 +266,8 @@ impl BlockTable {
         blocks
     }
 
-    /// Takes up a dirty block for writing. Its version is newer than those of all blocks that were persisted.
+    /// Takes up a dirty block for writing. Its version is newer than those of all blocks that were
+    /// persisted.
     pub fn start_write(&mut self, block: u32) -> Draft {
         let next = self.newest_version + 1;
         let state = self.state(block);

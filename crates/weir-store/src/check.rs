@@ -30,8 +30,8 @@ impl Store {
         self.ids.lock().iter().collect()
     }
 
-    /// Reports where map, bitmap and page ids disagree, and extents that overlap. Reads nothing. Pages may be written
-    /// meanwhile.
+    /// Reports where map, bitmap and page ids disagree, and extents that overlap. Reads nothing.
+    /// Pages may be written meanwhile.
     pub fn check_space(&self, report: &mut dyn FnMut(String)) {
         let file = self.data.name();
         // The file isn't trimmed, and the map and the space change together.

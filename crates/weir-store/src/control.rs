@@ -4,8 +4,8 @@
 //! the higher version counts. A write goes to the other slot and counts after its sync; the file
 //! gets its name only when it is complete, so its presence means that a database was created. A
 //! broken newer slot can't be told from a torn write: the older one then counts, and the redo log
-//! says so if it no longer reaches back to the older checkpoint. The slot that counts is written again, as
-//! it is, at each open: its sync may have failed. Little endian; magic, format and
+//! says so if it no longer reaches back to the older checkpoint. The slot that counts is written
+//! again, as it is, at each open: its sync may have failed. Little endian; magic, format and
 //! checksum keep their places in every format.
 //!
 //! | offset | width | what                                              |
@@ -29,10 +29,10 @@
 //! | 104    | 8     | newest version of a map block, as far as they were synced; 0: not told |
 //! | 112    |       | 0                                                 |
 //!
-//! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images left out holes, 4
-//! before a write in the log left out what the one before it says, 5 before there were tombstones, 6 before entries were moved whose
-//! transaction was running. The file of an older format is written anew when recovery begins to change pages: an older build would
-//! misread them.
+//! Format 1 was before there were keys in short form, 2 before key heads had gaps, 3 before images
+//! left out holes, 4 before a write in the log left out what the one before it says, 5 before there
+//! were tombstones, 6 before entries were moved whose transaction was running. The file of an older
+//! format is written anew when recovery begins to change pages: an older build would misread them.
 
 use crate::error::{Result, StoreError};
 use crate::image::field;
@@ -59,9 +59,11 @@ pub struct Control {
     pub durable: Lsn,
     /// No transaction with this id or above has started.
     pub next_txn_id: TxnId,
-    /// Part of the format that nobody reads: 1 in a new database, 0 later. The map says which pages there are.
+    /// Part of the format that nobody reads: 1 in a new database, 0 later. The map says which pages
+    /// there are.
     pub next_page_id: PageId,
-    /// Part of the format that nobody reads: bytes of the redo segments that are made. Each says its own length.
+    /// Part of the format that nobody reads: bytes of the redo segments that are made. Each says
+    /// its own length.
     pub segment_bytes: u64,
     /// Redo capacity in bytes.
     pub redo_capacity: u64,
@@ -71,8 +73,8 @@ pub struct Control {
     pub dirty_table: Lsn,
     /// The map file was durably as long as that, as the store fills in: a shorter one lacks blocks.
     pub map_bytes: u64,
-    /// Map blocks up to this version had been synced, and those that are written later have newer ones, as the store fills in: a broken
-    /// one of them is no write cut short.
+    /// Map blocks up to this version had been synced, and those that are written later have newer
+    /// ones, as the store fills in: a broken one of them is no write cut short.
     pub map_version: u64,
 }
 
@@ -155,7 +157,8 @@ pub(crate) fn decode(slots: [&[u8]; 2], file: &str) -> Result<(Control, u64, u32
 }
 
 impl Control {
-    /// A field that can't be as it is, whatever the checksum says: its offset, what it is, what is expected, what it says.
+    /// A field that can't be as it is, whatever the checksum says: its offset, what it is, what is
+    /// expected, what it says.
     fn absurdity(&self) -> Option<(usize, &'static str, String, u64)> {
         let Control { checkpoint, durable, next_txn_id, .. } = *self;
         if checkpoint > durable {

@@ -1,12 +1,13 @@
 //! A copy of the store as it is at one moment, taken while it goes on.
 //!
-//! Images are never written over, so all that is needed for it is that those which are current at that moment stay
-//! where they are until they are copied: [`Store::hold_space`]. The map file is copied first ([`Store::copy_map`]); what has
-//! changed since a block was written the log tells, as after a crash. Then the data file is copied place by place
-//! ([`Store::copy_data`]). Images of later come along where they are found: nothing in the copy names them.
+//! Images are never written over, so all that is needed for it is that those which are current at
+//! that moment stay where they are until they are copied: [`Store::hold_space`]. The map file is
+//! copied first ([`Store::copy_map`]); what has changed since a block was written the log tells, as
+//! after a crash. Then the data file is copied place by place ([`Store::copy_data`]). Images of
+//! later come along where they are found: nothing in the copy names them.
 //!
-//! What is current is looked at on its way, so that a copy has no damage that a reader would have found: blocks of the map, and
-//! images that were there when the copy began ([`Images`]).
+//! What is current is looked at on its way, so that a copy has no damage that a reader would have
+//! found: blocks of the map, and images that were there when the copy began ([`Images`]).
 
 use crate::block::{self, Found, SLOT};
 use crate::error::{Result, StoreError};
@@ -35,7 +36,8 @@ impl Images {
         self.0.get((unit / 64) as usize).is_some_and(|word| word >> (unit % 64) & 1 == 1)
     }
 
-    /// Where a step that may come to `most` ends, so that no image is cut: one that lies across it begins close before it.
+    /// Where a step that may come to `most` ends, so that no image is cut: one that lies across it
+    /// begins close before it.
     fn whole_until(&self, from: u64, most: u64) -> u64 {
         let close = (most.saturating_sub(u64::from(UNITS_MAX) - 1)).max(from + 1);
         (close..most).rev().find(|&unit| self.begins(unit)).unwrap_or(most)
@@ -58,8 +60,9 @@ impl DataCopy {
 }
 
 impl Store {
-    /// Extents that are given up from now on keep what is stored there, until [`Store::let_go`]. If the
-    /// device has no room left, they are taken all the same, and [`Store::check_held`] fails from then on.
+    /// Extents that are given up from now on keep what is stored there, until [`Store::let_go`]. If
+    /// the device has no room left, they are taken all the same, and [`Store::check_held`] fails
+    /// from then on.
     ///
     /// # Panics
     /// If they are held already.
@@ -100,8 +103,9 @@ impl Store {
         self.map_io.lock().synced_version
     }
 
-    /// Copies some of the first `end` bytes of the map file, from `from` on; returns up to where that is done. Each block is
-    /// copied as it was last persisted: it may be written again meanwhile.
+    /// Copies some of the first `end` bytes of the map file, from `from` on; returns up to where
+    /// that is done. Each block is copied as it was last persisted: it may be written again
+    /// meanwhile.
     ///
     /// # Errors
     /// `Corrupt` if one is damaged; `Disk`, of one side or the other; nothing here has changed.
@@ -133,7 +137,8 @@ impl Store {
         Images(begins)
     }
 
-    /// Makes an empty file for a copy of the data file as it is from now on; `images` were current before.
+    /// Makes an empty file for a copy of the data file as it is from now on; `images` were current
+    /// before.
     ///
     /// # Errors
     /// The disk's.
@@ -142,11 +147,12 @@ impl Store {
         Ok(DataCopy { file, units: self.space.lock().units(), images })
     }
 
-    /// Copies some of what is used of the data file, from unit `from` on; returns up to where that is done. Free space
-    /// is left out: it takes none there.
+    /// Copies some of what is used of the data file, from unit `from` on; returns up to where that
+    /// is done. Free space is left out: it takes none there.
     ///
     /// # Errors
-    /// `Corrupt` if an image is damaged; `Disk`, of one side or the other; nothing here has changed.
+    /// `Corrupt` if an image is damaged; `Disk`, of one side or the other; nothing here has
+    /// changed.
     pub fn copy_data(&self, copy: &mut DataCopy, from: u64) -> Result<u64> {
         let mut reads = Vec::new();
         let (mut to, end) = (from, copy.units);
@@ -200,7 +206,8 @@ impl Store {
         Ok(())
     }
 
-    /// Looks at the blocks of the map in what was read from `offset` on, as they were last persisted.
+    /// Looks at the blocks of the map in what was read from `offset` on, as they were last
+    /// persisted.
     fn look_at_blocks(&self, offset: u64, bytes: &[u8]) -> Result<()> {
         let first = (offset / (2 * SLOT as u64)) as u32;
         let table = self.blocks.lock();
@@ -241,7 +248,8 @@ impl Store {
         Ok(())
     }
 
-    /// Looks at the image at `unit`, with which `bytes` begin: whether that is what the map says, or nothing that anybody needs.
+    /// Looks at the image at `unit`, with which `bytes` begin: whether that is what the map says,
+    /// or nothing that anybody needs.
     fn look_at_image(&self, unit: u64, bytes: &[u8]) -> Result<bool> {
         let is_here = |entry: Entry| entry.extent().is_some_and(|at| at.start_unit == unit);
         let said = image::page_of(bytes);

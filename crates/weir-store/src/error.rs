@@ -39,8 +39,8 @@ pub enum StoreError {
         /// Path of the file.
         file: String,
     },
-    /// Space that was held for a copy of the data file was needed: the device has no room left. The copy is of no use; here nothing is
-    /// lost.
+    /// Space that was held for a copy of the data file was needed: the device has no room left. The
+    /// copy is of no use; here nothing is lost.
     #[error(
         "the device with {file} has no room left: what was held back for a copy of it was given up"
     )]

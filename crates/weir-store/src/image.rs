@@ -16,13 +16,13 @@
 //! | 24     | 8     | database id                                                     |
 //! | 32     |       | payload: bytes 32..16384 of the page without the hole, as compressed |
 //!
-//! The hole of a page holds nothing: it isn't stored, and read as zeros. What is stored is compressed only where that
-//! saves a unit, as far as it can be foreseen ([`Worth`]).
+//! The hole of a page holds nothing: it isn't stored, and read as zeros. What is stored is
+//! compressed only where that saves a unit, as far as it can be foreseen ([`Worth`]).
 //!
-//! A page leaves its first 32 bytes to this header, so that a raw image without a hole takes exactly 4 units; in
-//! memory it keeps page id and page LSN at the offsets they have here, and zeros in the rest. An
-//! image is valid when a map entry points to it; it is synced before any record names its place,
-//! and never overwritten while one does.
+//! A page leaves its first 32 bytes to this header, so that a raw image without a hole takes
+//! exactly 4 units; in memory it keeps page id and page LSN at the offsets they have here, and
+//! zeros in the rest. An image is valid when a map entry points to it; it is synced before any
+//! record names its place, and never overwritten while one does.
 
 use crate::error::{Result, StoreError};
 use crate::extent::{Entry, UNIT, image_check};
@@ -62,10 +62,11 @@ pub struct PageCopy<'a> {
     pub lsn: Lsn,
     /// Its bytes from [`IMAGE_HEADER`] on, without the hole.
     pub used: &'a [u8],
-    /// Where in the page the hole begins. It is as long as what `used` lacks of a whole page; if that is nothing, any number.
+    /// Where in the page the hole begins. It is as long as what `used` lacks of a whole page; if
+    /// that is nothing, any number.
     pub hole: usize,
-    /// The same for pages that compress alike, as leaves of a tree do: from some of them it is learnt what to expect of
-    /// others.
+    /// The same for pages that compress alike, as leaves of a tree do: from some of them it is
+    /// learnt what to expect of others.
     pub alike: u32,
 }
 

@@ -4,8 +4,9 @@
 //! A *page* has an *image* (its stored form, see `image`) in an *extent* (1 to 4 units of 4 KiB of
 //! file `data`). The *page map* says where, in memory as an array (`map`) and on disk as *map
 //! blocks* (`block`). A *relocation* is the move of a page to a new extent. An extent given up is
-//! *pending* until the log is durable past the record that gave it up (`space`), and, while somebody
-//! copies the file, *held* beyond that (`copy`). File `control` says where the log begins (`control`).
+//! *pending* until the log is durable past the record that gave it up (`space`), and, while
+//! somebody copies the file, *held* beyond that (`copy`). File `control` says where the log begins
+//! (`control`).
 //!
 //! # How a page moves
 //! 1. [`Store::write_batch`] writes images to free extents and syncs once. Nothing refers to them.
@@ -27,12 +28,13 @@
 //!
 //! # Recovery
 //! [`Store::open`] loads the map. The caller replays the log from the checkpoint with the
-//! `recover_` functions, in order, then calls [`Store::derive_space`], which derives free units
-//! and free page ids from the map, and [`Store::end_recovery`]. Until then nothing can be written or freed.
+//! `recover_` functions, in order, then calls [`Store::derive_space`], which derives free units and
+//! free page ids from the map, and [`Store::end_recovery`]. Until then nothing can be written or
+//! freed.
 //!
 //! # Locks
-//! In this order: `growth` and `map_io` (held over I/O), then `data_synced` (over a sync), alone; `blocks`, `space`, `ids`
-//! (never held over I/O).
+//! In this order: `growth` and `map_io` (held over I/O), then `data_synced` (over a sync), alone;
+//! `blocks`, `space`, `ids` (never held over I/O).
 
 mod block;
 mod buffers;

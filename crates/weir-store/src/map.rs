@@ -1,8 +1,9 @@
 //! The page map in memory: page id to frame and extent, two dependent loads away.
 //!
-//! A directory of lazily allocated chunks, each of 64 Ki slots of 16 bytes. Reading takes no
-//! lock. `frame` belongs to the buffer pool, `tag` to its recovery; the extent is changed only by this crate,
-//! under the lock of the block table, so that a map block is always written as it was at one LSN.
+//! A directory of lazily allocated chunks, each of 64 Ki slots of 16 bytes. Reading takes no lock.
+//! `frame` belongs to the buffer pool, `tag` to its recovery; the extent is changed only by this
+//! crate, under the lock of the block table, so that a map block is always written as it was at one
+//! LSN.
 
 use crate::extent::{Entry, Extent};
 use std::ptr;
@@ -16,7 +17,8 @@ const CHUNKS: usize = 1 << (32 - CHUNK_BITS);
 /// What the map knows of one page.
 #[repr(C, align(16))]
 pub struct MapSlot {
-    /// The buffer pool's frame that holds the page; `u32::MAX` for none. What else it may say is the pool's.
+    /// The buffer pool's frame that holds the page; `u32::MAX` for none. What else it may say is
+    /// the pool's.
     pub frame: AtomicU32,
     /// While a database is recovered: what recovery knows of the page.
     pub tag: AtomicU32,

@@ -35,7 +35,8 @@ struct Torn {
     error: StoreError,
 }
 
-/// Blocks that are written get versions up to so much newer than the newest that is persisted ([`BlockTable::start_write`]).
+/// Blocks that are written get versions up to so much newer than the newest that is persisted
+/// ([`BlockTable::start_write`]).
 ///
 /// [`BlockTable::start_write`]: block::BlockTable::start_write
 const VERSIONS_AHEAD: u64 = 2;
@@ -142,7 +143,8 @@ impl Store {
         for (offset, claim, error) in broken.into_iter().rev() {
             let claim = claim.filter(|_| !both && !last.clean);
             let claim = claim.filter(|&(version, newest)| match version > valid_version {
-                // Some of its changes may be from before the checkpoint, or the dirty page table, also if the newest isn't.
+                // Some of its changes may be from before the checkpoint, or the dirty page table,
+                // also if the newest isn't.
                 true => newest >= valid_newest.max(last.checkpoint) && version > last.map_version,
                 false => newest <= valid_newest,
             });
@@ -198,9 +200,10 @@ impl Store {
         self.map_file.sync().map_err(|e| self.poisoned(e))
     }
 
-    /// Writes slots again that a killed process may have written and not synced: if a sync of them failed, the system
-    /// may take them for clean. To be done before a block's other slot is written over, or the checkpoint or a dirty page table passes its
-    /// changes. The bytes are those that are there, so it can't be torn.
+    /// Writes slots again that a killed process may have written and not synced: if a sync of them
+    /// failed, the system may take them for clean. To be done before a block's other slot is
+    /// written over, or the checkpoint or a dirty page table passes its changes. The bytes are
+    /// those that are there, so it can't be torn.
     fn rewrite_doubtful_slots(&self, io: &mut MapIo) -> Result<()> {
         if io.doubtful_slots.is_empty() {
             return Ok(());
@@ -218,8 +221,8 @@ impl Store {
     }
 
     /// Copies map blocks whose first unpersisted change is before `below`, the oldest first, to be
-    /// written when the log is durable past [`MapDraft::newest`]; `None` if there is no such block. Changes
-    /// from now on are for a later draft: they don't hold up this one.
+    /// written when the log is durable past [`MapDraft::newest`]; `None` if there is no such block.
+    /// Changes from now on are for a later draft: they don't hold up this one.
     ///
     /// To be followed by [`Store::write_map`], before the next draft is made; until then
     /// [`Store::oldest_unpersisted`] does not pass the draft's changes.
@@ -302,7 +305,8 @@ impl Store {
     pub fn write_control(&self, control: &Control) -> Result<()> {
         let mut io = self.map_io.lock();
         self.check_poison()?;
-        // Beside a dirty page table the log isn't read for the places of images from the checkpoint on, but from the table on.
+        // Beside a dirty page table the log isn't read for the places of images from the checkpoint
+        // on, but from the table on.
         if control.checkpoint.max(control.dirty_table) > io.opened_checkpoint {
             self.rewrite_doubtful_slots(&mut io)?;
             io.synced_version = self.blocks.lock().newest_version();

@@ -1,4 +1,5 @@
-//! Recovery of the map from the log: single-threaded, records in order, then `finish_recovery`, or its two halves.
+//! Recovery of the map from the log: single-threaded, records in order, then `finish_recovery`, or
+//! its two halves.
 
 use crate::block;
 use crate::control::Control;
@@ -9,9 +10,11 @@ use crate::store::Store;
 use std::sync::atomic::Ordering;
 use weir_page::{Lsn, PageId};
 
-/// Of a longer file not all counts: the bitmap takes memory for each unit, and a hole takes no space, however long it is.
+/// Of a longer file not all counts: the bitmap takes memory for each unit, and a hole takes no
+/// space, however long it is.
 const LONG_UNITS: u64 = (4 << 40) / UNIT as u64;
-/// Of a long file what lies behind twice of what is in use, and so many units, counts for nothing, and is cut off.
+/// Of a long file what lies behind twice of what is in use, and so many units, counts for nothing,
+/// and is cut off.
 const SPARE_UNITS: u64 = (64 << 30) / UNIT as u64;
 
 impl Store {
@@ -42,7 +45,8 @@ impl Store {
         }
     }
 
-    /// Derives free units and page ids from the map, once all of the log has been replayed. Changes nothing on disk.
+    /// Derives free units and page ids from the map, once all of the log has been replayed. Changes
+    /// nothing on disk.
     ///
     /// # Errors
     /// `Corrupt` when two pages share a unit or an extent lies beyond the data file: the store
@@ -98,11 +102,12 @@ impl Store {
         Ok(())
     }
 
-    /// Ends recovery, after [`Store::derive_space`]. From now on the database is of this build's format, and counts as open.
+    /// Ends recovery, after [`Store::derive_space`]. From now on the database is of this build's
+    /// format, and counts as open.
     ///
     /// # Errors
-    /// `Disk` when broken map slots can't be cleared or the control file can't be written; the store is
-    /// poisoned.
+    /// `Disk` when broken map slots can't be cleared or the control file can't be written; the
+    /// store is poisoned.
     pub fn end_recovery(&self) -> Result<()> {
         self.assert_recovering();
         self.clear_broken_slots()?;

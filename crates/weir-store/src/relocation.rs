@@ -13,7 +13,8 @@ use crate::error::{Result, StoreError};
 use crate::extent::{Extent, Relocation};
 use weir_page::{Lsn, PageId};
 
-/// Most bytes that one relocation takes in a record body: a page id of 32 bits and its sign, twice 64 bits.
+/// Most bytes that one relocation takes in a record body: a page id of 32 bits and its sign, twice
+/// 64 bits.
 const RELOCATION_BYTES_MAX: usize = 5 + 10 + 10;
 
 /// Most bytes that [`encode_relocations`] appends for `count` relocations.

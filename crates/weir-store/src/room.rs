@@ -36,8 +36,9 @@ impl Store {
         Room { places: space.places(), stored_units, stored_pages, pages, mapped }
     }
 
-    /// Makes the data file so long that it has `needed` free places for pages, or better `more` beyond that, and the map
-    /// file long enough for the next `pages` new pages. Trimming leaves them.
+    /// Makes the data file so long that it has `needed` free places for pages, or better `more`
+    /// beyond that, and the map file long enough for the next `pages` new pages. Trimming leaves
+    /// them.
     ///
     /// # Errors
     /// `NoSpace`: there are fewer. `Disk`: the store is poisoned. `Poisoned`.
@@ -53,7 +54,8 @@ impl Store {
             let units_for = |wanted: u64| u64::from(UNITS_MAX) * wanted.saturating_sub(places);
             let wanted = units_for(needed + more);
             if wanted == 0 {
-                // There is room, in the file or on the device: who needs more may ask for a step again.
+                // There is room, in the file or on the device: who needs more may ask for a step
+                // again.
                 self.short.store(false, Ordering::Relaxed);
                 return Ok(());
             }

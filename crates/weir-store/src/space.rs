@@ -35,8 +35,9 @@ pub(crate) struct Space {
     words: Vec<u64>,
     /// Per group, an upper bound of its longest free run.
     longest: Vec<u16>,
-    /// A bit per unit, set from when it was given back to the file system, or the device had no space for it, until an image
-    /// is stored there. What an earlier process has given back isn't known.
+    /// A bit per unit, set from when it was given back to the file system, or the device had no
+    /// space for it, until an image is stored there. What an earlier process has given back isn't
+    /// known.
     holes: Vec<u64>,
     /// Places for whole pages: aligned runs of four units that are free and no holes.
     places: u64,
@@ -159,15 +160,15 @@ impl Space {
         (self.units / 16).next_multiple_of(GROWTH_MIN).clamp(GROWTH_MIN, GROWTH_MAX)
     }
 
-    /// Whether growing the file beats filling up small runs: less than a fifth is free, and the file is
-    /// not to become shorter.
+    /// Whether growing the file beats filling up small runs: less than a fifth is free, and the
+    /// file is not to become shorter.
     pub fn wants_growth(&self, needed: u64) -> bool {
         let short = self.ceiling.is_none() && self.free.saturating_sub(needed) < self.units / 5;
         self.free < needed || short
     }
 
-    /// Sets a ceiling by what is used, with some slack, and returns it, if that would cut off at least
-    /// a step of the file.
+    /// Sets a ceiling by what is used, with some slack, and returns it, if that would cut off at
+    /// least a step of the file.
     pub fn lower_ceiling(&mut self) -> Option<u64> {
         let used = self.used() - self.pending_units;
         self.set_ceiling(used + used / CEILING_SLACK + GROWTH_MIN)
@@ -219,8 +220,8 @@ impl Space {
         LARGE_RUNS.iter().any(|&run| self.fill(run, limit, counts, out))
     }
 
-    /// Places what fits into runs of at least `run` units (or all that is left) below `limit`, from the
-    /// cursor's group on. Whether all were placed.
+    /// Places what fits into runs of at least `run` units (or all that is left) below `limit`, from
+    /// the cursor's group on. Whether all were placed.
     fn fill(&mut self, run: u64, limit: u64, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let groups = (limit.div_ceil(GROUP) as usize).min(self.longest.len());
         let left: u64 = counts[out.len()..].iter().map(|&c| u64::from(c)).sum();
@@ -255,8 +256,8 @@ impl Space {
         false
     }
 
-    /// As [`Space::allocate_any`], but leaves holes alone as long as there is anything else, and whole places as long as there
-    /// are smaller runs: for a file that can't grow.
+    /// As [`Space::allocate_any`], but leaves holes alone as long as there is anything else, and
+    /// whole places as long as there are smaller runs: for a file that can't grow.
     pub fn allocate_tight(&mut self, counts: &[u8], out: &mut Vec<Extent>) -> bool {
         let before = out.len();
         let mut open: [Vec<usize>; UNITS_MAX as usize + 1] = Default::default();
@@ -285,7 +286,8 @@ impl Space {
         false
     }
 
-    /// Places what fits into a run, the largest first; `open` has what is left to be placed, by size.
+    /// Places what fits into a run, the largest first; `open` has what is left to be placed, by
+    /// size.
     fn fill_run(
         &mut self,
         mut start: u64,
@@ -334,7 +336,8 @@ impl Space {
         self.set_free(extent.start_unit, u64::from(extent.units));
     }
 
-    /// The device has no space where these were allocated: they are holes. Whether that is news of any.
+    /// The device has no space where these were allocated: they are holes. Whether that is news of
+    /// any.
     pub fn found_holes(&mut self, extents: &[Extent]) -> bool {
         let mut news = false;
         for extent in extents {
@@ -360,7 +363,8 @@ impl Space {
         self.pending.push(Reverse(Pending { lsn, extent }));
     }
 
-    /// The log is durable up to `durable`: pending extents of before are free, unless they are held. Returns their units.
+    /// The log is durable up to `durable`: pending extents of before are free, unless they are
+    /// held. Returns their units.
     pub fn release(&mut self, durable: Lsn) -> u64 {
         let before = self.pending_units;
         while self.pending.peek().is_some_and(|Reverse(p)| p.lsn < durable) {
@@ -378,8 +382,8 @@ impl Space {
         self.set_free(start, units);
     }
 
-    /// From now on extents that are given up stay pending, and those that are. Whatever the record says that they go by: it
-    /// is in the log before they are given up here.
+    /// From now on extents that are given up stay pending, and those that are. Whatever the record
+    /// says that they go by: it is in the log before they are given up here.
     pub fn hold(&mut self) {
         assert!(self.held.is_none(), "space is held already");
         self.held = Some(Held::default());
@@ -413,8 +417,8 @@ impl Space {
             && (extent.start_unit..extent.end_unit()).all(|unit| self.bit(unit))
     }
 
-    /// Cuts the free tail off, but for the slack, and as far as `kept` places are left; the new length in units if
-    /// it changed.
+    /// Cuts the free tail off, but for the slack, and as far as `kept` places are left; the new
+    /// length in units if it changed.
     pub fn cut_tail(&mut self, kept: u64) -> Option<u64> {
         let last = self.last_used();
         let step = self.step();

@@ -92,11 +92,13 @@ pub(crate) struct MapIo {
     pub control_version: u64,
     /// Offsets of broken slots, to be zeroed when recovery finishes.
     pub broken_slots: Vec<u64>,
-    /// Offsets of slots that count and may not be durable, although they were synced when the store was opened.
+    /// Offsets of slots that count and may not be durable, although they were synced when the store
+    /// was opened.
     pub doubtful_slots: Vec<u64>,
     /// The checkpoint when the store was opened.
     pub opened_checkpoint: Lsn,
-    /// A control file that no longer holds once recovery finishes: of an older format, or of a clean shutdown.
+    /// A control file that no longer holds once recovery finishes: of an older format, or of a
+    /// clean shutdown.
     pub outdated: Option<Control>,
 }
 
@@ -143,10 +145,12 @@ pub struct Store {
     pub(crate) growth: Mutex<()>,
     /// Syncs of the data file that were asked for.
     data_syncs_asked: AtomicU64,
-    /// Up to which of them the data file is synced; held over the sync. No other lock is taken under it.
+    /// Up to which of them the data file is synced; held over the sync. No other lock is taken
+    /// under it.
     data_synced: Mutex<u64>,
     pub(crate) map_io: Mutex<MapIo>,
-    /// Whether the data file could not grow by a step when it was to the last time: small holes are filled then.
+    /// Whether the data file could not grow by a step when it was to the last time: small holes are
+    /// filled then.
     pub(crate) short: AtomicBool,
     /// Places for pages that trimming leaves: see [`Store::keep_room`].
     pub(crate) kept_places: AtomicU64,
@@ -186,7 +190,8 @@ impl Store {
     /// [`Store::finish_recovery`].
     ///
     /// # Errors
-    /// `Disk` with `NotFound` when there is no database, `Missing` when it lacks a file, `NewerFormat`, `Corrupt`.
+    /// `Disk` with `NotFound` when there is no database, `Missing` when it lacks a file,
+    /// `NewerFormat`, `Corrupt`.
     pub fn open(disk: Arc<dyn Disk>, options: StoreOptions) -> Result<(Store, Control)> {
         let open = |name| match disk.open(name, Create::No, Mode::Direct) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -311,9 +316,9 @@ impl Store {
         self.blocks.lock().oldest()
     }
 
-    /// Has images go to the front of the file from now on, if that can make it shorter by much, until
-    /// [`Store::lift_ceiling`]. Returns the pages that are stored behind, in order of their places: `most` of them at
-    /// the most, with so much less of the file.
+    /// Has images go to the front of the file from now on, if that can make it shorter by much,
+    /// until [`Store::lift_ceiling`]. Returns the pages that are stored behind, in order of their
+    /// places: `most` of them at the most, with so much less of the file.
     pub fn lower_ceiling(&self, most: usize) -> Option<Vec<PageId>> {
         self.assert_recovered();
         let ceiling = self.space.lock().lower_ceiling()?;
@@ -404,8 +409,9 @@ impl Store {
         }
     }
 
-    /// Makes durable what the caller has written to the data file. One sync at a time: the system tells of a failure once, and
-    /// whoever comes after must find that it was told. One serves all who had asked when it began.
+    /// Makes durable what the caller has written to the data file. One sync at a time: the system
+    /// tells of a failure once, and whoever comes after must find that it was told. One serves all
+    /// who had asked when it began.
     pub(crate) fn sync_data(&self) -> Result<()> {
         let asked = self.data_syncs_asked.fetch_add(1, Ordering::SeqCst) + 1;
         let mut synced = self.data_synced.lock();
@@ -425,7 +431,8 @@ impl Store {
     }
 }
 
-/// Makes the files in `disk` a database, durably: its control file comes last. They are synced themselves.
+/// Makes the files in `disk` a database, durably: its control file comes last. They are synced
+/// themselves.
 ///
 /// # Errors
 /// `Disk`: there is a database or none.
@@ -443,8 +450,8 @@ pub fn write_first_control(disk: &dyn Disk, control: &Control) -> Result<()> {
     Ok(())
 }
 
-/// Gives a file the length that it has, so that the next sync makes it durable: the sync after it got that may have failed, and
-/// the system takes it for done then.
+/// Gives a file the length that it has, so that the next sync makes it durable: the sync after it
+/// got that may have failed, and the system takes it for done then.
 fn renew_length(file: &dyn File) -> Result<()> {
     let bytes = file.len()?;
     match file.set_len(bytes + 2 * UNIT as u64) {
@@ -476,8 +483,8 @@ fn read_control(file: &dyn File) -> Result<((Control, u64, u32), AlignedBuf)> {
     Ok((control::decode([first, second], file.name())?, slots))
 }
 
-/// Reads the control file and makes it durable. The slot that counts is written again, as it is: if the sync of it failed, the system
-/// may take it for clean.
+/// Reads the control file and makes it durable. The slot that counts is written again, as it is: if
+/// the sync of it failed, the system may take it for clean.
 fn renew_control(file: &dyn File) -> Result<(Control, u64, u32)> {
     let (found, slots) = read_control(file)?;
     let offset = control::slot_offset(found.1);

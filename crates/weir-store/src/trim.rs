@@ -12,8 +12,8 @@ impl Store {
     /// Only free units are touched: nothing durable refers to them once the log is replayed.
     ///
     /// # Errors
-    /// `NoSpace` for what the file system notes of a hole, `Disk`: the space stays with the file; nothing else
-    /// changed. `Poisoned`.
+    /// `NoSpace` for what the file system notes of a hole, `Disk`: the space stays with the file;
+    /// nothing else changed. `Poisoned`.
     pub fn trim(&self) -> Result<()> {
         self.assert_recovered();
         let _growth = self.growth.lock();

@@ -1,9 +1,9 @@
 //! Which pages are worth compressing.
 //!
-//! An image takes whole units, so compression gains something only if it saves one. What a page's bytes shrink to is
-//! much the same for all leaves of a tree: it is learnt from those that are compressed, and where it would
-//! save nothing the page is stored as it is, now and then excepted. A few leaves that shrink more than all others of
-//! their tree are mostly stored as they are, too.
+//! An image takes whole units, so compression gains something only if it saves one. What a page's
+//! bytes shrink to is much the same for all leaves of a tree: it is learnt from those that are
+//! compressed, and where it would save nothing the page is stored as it is, now and then excepted.
+//! A few leaves that shrink more than all others of their tree are mostly stored as they are, too.
 
 /// Of so many kinds of pages is it known; of one more, one of them is forgotten.
 const KINDS: usize = 256;
@@ -40,7 +40,8 @@ impl Default for Worth {
 }
 
 impl Worth {
-    /// Whether to compress `bytes` of a page, where that saves a unit if `most` bytes are left at most.
+    /// Whether to compress `bytes` of a page, where that saves a unit if `most` bytes are left at
+    /// most.
     pub fn is_tried(&mut self, alike: u32, bytes: usize, most: usize) -> bool {
         let learnt = self.of(alike);
         let best = learnt.left - MARGIN * learnt.deviation;

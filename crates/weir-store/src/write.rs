@@ -181,9 +181,9 @@ impl Store {
         Ok(())
     }
 
-    /// A full device can't take a write into a punched hole. Nothing refers to the places, so that does no harm: they
-    /// are given back, and where the first write that failed was counts as a hole, though it may be one in part only. Whether
-    /// it is worth to try others.
+    /// A full device can't take a write into a punched hole. Nothing refers to the places, so that
+    /// does no harm: they are given back, and where the first write that failed was counts as a
+    /// hole, though it may be one in part only. Whether it is worth to try others.
     fn found_no_space(&self, extents: &[Extent], error: &DiskError) -> bool {
         self.short.store(true, Ordering::Relaxed);
         let mut space = self.space.lock();
@@ -241,8 +241,8 @@ impl Store {
         }
     }
 
-    /// Grows the data file, durably, by what is wanted, a step or more, or else by what is needed, unless somebody has
-    /// done so since it had `units`; or frees what is held in it.
+    /// Grows the data file, durably, by what is wanted, a step or more, or else by what is needed,
+    /// unless somebody has done so since it had `units`; or frees what is held in it.
     pub(crate) fn grow(&self, units: u64, needed: u64, wanted: u64) -> Result<()> {
         let _growth = self.growth.lock();
         self.check_poison()?;

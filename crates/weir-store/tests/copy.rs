@@ -1,4 +1,5 @@
-//! A copy that is made while the store goes on: what it may hold, and what nobody takes from under it.
+//! A copy that is made while the store goes on: what it may hold, and what nobody takes from under
+//! it.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,7 +21,8 @@ fn pages(range: std::ops::Range<u32>) -> Vec<PageId> {
     range.map(PageId).collect()
 }
 
-/// A write into a punched hole finds no room where the file can't grow either: it takes what is held for the copy then.
+/// A write into a punched hole finds no room where the file can't grow either: it takes what is
+/// held for the copy then.
 #[test]
 fn a_hole_that_a_full_device_can_not_fill_frees_what_is_held() {
     let disk = SimDisk::new(1);
@@ -60,7 +62,8 @@ fn copy_data(store: &Store) -> Result<(), StoreError> {
     copy_rest(store, begin(store))
 }
 
-/// Wherever an image lies, and whatever of it is damaged; also if it is given up while the file is copied.
+/// Wherever an image lies, and whatever of it is damaged; also if it is given up while the file is
+/// copied.
 #[test]
 fn damage_is_found_on_its_way_into_a_copy() {
     for seed in 0..3 {
@@ -95,7 +98,8 @@ fn damage_is_found_on_its_way_into_a_copy() {
             disk.rot("data", damaged, bit).unwrap();
         }
         copy_data(&toy.store).unwrap();
-        // Images that were there when the copy began, and aren't current any more when it comes to them.
+        // Images that were there when the copy began, and aren't current any more when it comes to
+        // them.
         let last = *all.iter().max_by_key(|&&page| place(&toy, page)).unwrap();
         let old = place(&toy, last);
         let (copy, damaged) = (begin(&toy.store), begin(&toy.store));
@@ -111,8 +115,9 @@ fn damage_is_found_on_its_way_into_a_copy() {
     }
 }
 
-/// The page writer had logged where an image is now when a copy began, and not yet said so in the map. The place of the one before
-/// was taken for free, though the copy looks at what is there: whatever came there was damage.
+/// The page writer had logged where an image is now when a copy began, and not yet said so in the
+/// map. The place of the one before was taken for free, though the copy looks at what is there:
+/// whatever came there was damage.
 #[test]
 fn images_that_are_about_to_be_given_up_when_a_copy_begins_stay_as_they_are() {
     let disk = SimDisk::new(1);
@@ -133,7 +138,8 @@ fn images_that_are_about_to_be_given_up_when_a_copy_begins_stay_as_they_are() {
     copy_rest(&toy.store, copy).unwrap();
 }
 
-/// Whole images, but not where they belong: of another page, as a lost write leaves one, or an older one of the same.
+/// Whole images, but not where they belong: of another page, as a lost write leaves one, or an
+/// older one of the same.
 #[test]
 fn an_image_of_another_page_is_found_on_its_way_into_a_copy() {
     let disk = SimDisk::new(1);

@@ -106,7 +106,8 @@ fn a_killed_process_then_a_power_cut_lose_nothing_durable() {
     }
 }
 
-/// The system takes for clean what a sync failed to write; the next process finds it, and a power cut takes it away.
+/// The system takes for clean what a sync failed to write; the next process finds it, and a power
+/// cut takes it away.
 #[test]
 fn a_failed_sync_then_a_kill_then_a_power_cut_lose_nothing_durable() {
     for seed in seeds(200) {

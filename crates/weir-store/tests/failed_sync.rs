@@ -1,5 +1,6 @@
-//! Of two batches in flight at once, the sync of one finds that the device has failed. The system tells of that once for each open
-//! file: the other's sync would succeed, though its images are gone, and it would go on to log where they lie.
+//! Of two batches in flight at once, the sync of one finds that the device has failed. The system
+//! tells of that once for each open file: the other's sync would succeed, though its images are
+//! gone, and it would go on to log where they lie.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 

@@ -248,7 +248,8 @@ fn a_rotten_map_block_is_found() {
     assert!(matches!(open(&before).map(drop), Err(StoreError::Corrupt { offset: 4096, .. })));
 }
 
-/// It was taken for a write cut short: the block as it was before counted, though its changes since were from before the checkpoint.
+/// It was taken for a write cut short: the block as it was before counted, though its changes since
+/// were from before the checkpoint.
 #[test]
 fn rot_of_a_map_blocks_header_is_no_write_cut_short() {
     let disk = SimDisk::new(1);
@@ -273,7 +274,8 @@ fn rot_of_a_map_blocks_header_is_no_write_cut_short() {
     }
 }
 
-/// As long as the header still said something that a write might have said, the block as it was before counted.
+/// As long as the header still said something that a write might have said, the block as it was
+/// before counted.
 #[test]
 fn two_wrong_bits_of_a_map_blocks_header_are_no_write_cut_short() {
     let disk = SimDisk::new(1);
@@ -296,7 +298,8 @@ fn two_wrong_bits_of_a_map_blocks_header_are_no_write_cut_short() {
             passed.push((one, other));
         }
     }
-    // Version 1, which it had once, with an LSN of 14; version 7, which may come next, with one behind the checkpoint.
+    // Version 1, which it had once, with an LSN of 14; version 7, which may come next, with one
+    // behind the checkpoint.
     let later = (5..20).map(|bit| (2, bit));
     assert_eq!(passed, [(1, 4)].into_iter().chain(later).collect::<Vec<_>>());
 }
@@ -378,7 +381,8 @@ fn a_file_that_was_made_very_long_takes_no_more_memory() {
     assert!(file.len().unwrap() < 1 << 30);
 }
 
-/// The process is killed after the sync of a length has failed; the system takes it for done, and a power cut takes it away.
+/// The process is killed after the sync of a length has failed; the system takes it for done, and a
+/// power cut takes it away.
 #[test]
 fn a_length_whose_sync_failed_is_durable_after_the_next_open() {
     let disk = SimDisk::new(1);

@@ -154,8 +154,8 @@ fn a_device_that_is_full_no_more_takes_images_side_by_side() {
     );
 }
 
-/// It was made longer by the batch's length, with a sync each time, until nothing was left of the device, and only then
-/// looked through for places.
+/// It was made longer by the batch's length, with a sync each time, until nothing was left of the
+/// device, and only then looked through for places.
 #[test]
 fn a_batch_takes_no_more_of_a_nearly_full_device_than_it_needs() {
     let (disk, mut toy) = mostly_dropped(|page| page % 8 != 0);

@@ -1,7 +1,9 @@
-//! What an embedding program does every day: a table with indexes, transactions of several threads that may have
-//! to be tried again, ranges, duplicates, an index added later, a backup, figures for Prometheus.
+//! What an embedding program does every day: a table with indexes, transactions of several threads
+//! that may have to be tried again, ranges, duplicates, an index added later, a backup, figures for
+//! Prometheus.
 //!
-//! `cargo run --release -p weir --example accounts -- [DIR]`; without a directory a temporary one is used and removed.
+//! `cargo run --release -p weir --example accounts -- [DIR]`; without a directory a temporary one
+//! is used and removed.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,7 +41,8 @@ fn main() -> Result<()> {
     if let Some(address) = db.status_address() {
         println!("figures: curl http://{address}/metrics, or weir top {address}");
     }
-    // Without this the next open applies the log, which is as safe. (A failed drop has nobody to tell.)
+    // Without this the next open applies the log, which is as safe. (A failed drop has nobody to
+    // tell.)
     db.close(Shutdown::Clean, &mut |_| {})
 }
 
@@ -102,7 +105,8 @@ fn work(db: &Database, accounts: &Table, thread: u64) -> Result<()> {
 
 fn transfer(txn: &mut Transaction, accounts: &Table, from: u64, to: u64, cents: i64) -> Result<()> {
     for (id, change) in [(from, -cents), (to, cents)] {
-        // What is read to be changed is locked: `get` alone reads the snapshot, which others may have left behind.
+        // What is read to be changed is locked: `get` alone reads the snapshot, which others may
+        // have left behind.
         let row = txn.get_for_update(accounts, &[id.into()])?.expect("accounts stay");
         let balance = row.get(CENTS).as_i64().expect("it is a number") + change;
         txn.update_columns(accounts, &[id.into()], &[("cents", balance.into())])?;

@@ -1,9 +1,10 @@
 //! Restart after a crash: how long until the first row is read, and until all is as it was.
 //!
-//! `cargo run --release -p weir --example restart -- [REDO_MIB] [ROWS] [UNCOMMITTED] [UPDATES]` loads rows with three
-//! indexes and after each 100 changes a counter, so often that it comes to UPDATES in all; then it writes more rows in a
-//! transaction that doesn't commit, and ends its process at once (`abort`). Then it opens the database, reads the counter, and
-//! rows at random, while the log is applied and the transaction taken back.
+//! `cargo run --release -p weir --example restart -- [REDO_MIB] [ROWS] [UNCOMMITTED] [UPDATES]`
+//! loads rows with three indexes and after each 100 changes a counter, so often that it comes to
+//! UPDATES in all; then it writes more rows in a transaction that doesn't commit, and ends its
+//! process at once (`abort`). Then it opens the database, reads the counter, and rows at random,
+//! while the log is applied and the transaction taken back.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;

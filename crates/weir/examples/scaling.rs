@@ -1,9 +1,10 @@
 //! What threads cost one another: small transactions on cached data, by ever more threads.
 //!
-//! `cargo run --release -p weir --example scaling -- [THREADS] [ROUNDS]` prints transactions per second and processor
-//! time per transaction, purge's included, for 1, 2, 4, ... threads (default: one for each processor), as medians of
-//! rounds (default 5). Each transaction locks a row of its own choice, changes it and its entry in an index, prepares
-//! and commits; nobody waits for the device. Seeds are fixed.
+//! `cargo run --release -p weir --example scaling -- [THREADS] [ROUNDS]` prints transactions per
+//! second and processor time per transaction, purge's included, for 1, 2, 4, ... threads (default:
+//! one for each processor), as medians of rounds (default 5). Each transaction locks a row of its
+//! own choice, changes it and its entry in an index, prepares and commits; nobody waits for the
+//! device. Seeds are fixed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;

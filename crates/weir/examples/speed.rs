@@ -1,8 +1,8 @@
 //! Speed of single operations on cached data: load with three indexes, point reads, scans.
 //!
 //! `cargo run --release -p weir --example speed -- [ROWS] [THREADS]` prints rows/s and CPU per
-//! operation. The rows are those of the Insert Benchmark. It takes 1 KiB of disk for the redo of each, and up to
-//! 6 GiB of memory.
+//! operation. The rows are those of the Insert Benchmark. It takes 1 KiB of disk for the redo of
+//! each, and up to 6 GiB of memory.
 
 use std::time::{Duration, Instant};
 use weir::{

@@ -2,8 +2,8 @@
 //!
 //! # Persisted form
 //! A key is its columns' encodings, one after the other. None is a prefix of another of the same
-//! column, so keys compare column by column, and the keys that begin with given values are those that
-//! begin with their bytes. Compared as bytes (memcmp):
+//! column, so keys compare column by column, and the keys that begin with given values are those
+//! that begin with their bytes. Compared as bytes (memcmp):
 //!
 //! | column | bytes |
 //! |---|---|
@@ -22,8 +22,8 @@
 //! | unique index | index columns | the primary key's bytes |
 //! | unique index, an index column is NULL | as an index that is not unique | empty |
 //!
-//! The last line lets any number of rows have NULL in a unique index. A primary key is never empty, so
-//! an empty value tells the two forms apart.
+//! The last line lets any number of rows have NULL in a unique index. A primary key is never empty,
+//! so an empty value tells the two forms apart.
 
 mod integer;
 pub(crate) mod long;
@@ -176,7 +176,8 @@ impl<'a> KeyReader<'a> {
         self.at == self.key.len()
     }
 
-    /// Steps over the next column, and returns its bytes; `None` if they are not the encoding of one.
+    /// Steps over the next column, and returns its bytes; `None` if they are not the encoding of
+    /// one.
     #[inline]
     pub fn skip(&mut self, column: &Column) -> Option<&'a [u8]> {
         let start = self.at;

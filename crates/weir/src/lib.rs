@@ -1,8 +1,9 @@
 //! Weir: a transactional B+tree storage engine, embedded.
 //!
-//! [`Database`] is a directory that one process has open, or several that only read it, or it is in memory alone; [`Table`] has a clustered primary key and any
-//! number of secondary indexes, which the engine keeps; [`Transaction`] reads and writes rows. Begin
-//! with [`Database::open`]. How it works inside: `ARCHITECTURE.md`, and the heads of the modules.
+//! [`Database`] is a directory that one process has open, or several that only read it, or it is in
+//! memory alone; [`Table`] has a clustered primary key and any number of secondary indexes, which
+//! the engine keeps; [`Transaction`] reads and writes rows. Begin with [`Database::open`]. How it
+//! works inside: `ARCHITECTURE.md`, and the heads of the modules.
 //!
 //! ```
 //! # let dir = tempfile::tempdir()?;

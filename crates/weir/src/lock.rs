@@ -1,20 +1,21 @@
 //! The row lock table: explicit locks on (tree, key), held until a transaction ends.
 //!
-//! Writers lock a row *implicitly*: the version header names the writing transaction, and while that
-//! transaction is active nobody else may change the row. Only locking reads, and whoever has to wait,
-//! make an *explicit* entry here. The table is therefore empty in most workloads, and a writer's
-//! question ([`LockTable::conflicts`], asked under the leaf latch) costs a hash and one relaxed load then.
+//! Writers lock a row *implicitly*: the version header names the writing transaction, and while
+//! that transaction is active nobody else may change the row. Only locking reads, and whoever has
+//! to wait, make an *explicit* entry here. The table is therefore empty in most workloads, and a
+//! writer's question ([`LockTable::conflicts`], asked under the leaf latch) costs a hash and one
+//! relaxed load then.
 //!
 //! # Protocol for callers
-//! - A writer asks [`LockTable::conflicts`] under the leaf latch before it writes its header. It does
-//!   not ask for a row whose header is already its own.
-//! - A locking reader calls [`LockTable::lock`] with no latch held, then looks at the row *again* under
-//!   the leaf latch. If the header now names another active transaction it calls `lock` again with
-//!   [`Request::implicit_owner`]. This second look makes the relaxed load sufficient: whichever of the
-//!   two latches the leaf first is seen by the other.
+//! - A writer asks [`LockTable::conflicts`] under the leaf latch before it writes its header. It
+//!   does not ask for a row whose header is already its own.
+//! - A locking reader calls [`LockTable::lock`] with no latch held, then looks at the row *again*
+//!   under the leaf latch. If the header now names another active transaction it calls `lock` again
+//!   with [`Request::implicit_owner`]. This second look makes the relaxed load sufficient:
+//!   whichever of the two latches the leaf first is seen by the other.
 //! - The owner of such a header is entered as an exclusive holder on its behalf, so that there is
-//!   somebody to wait for. The reader's own grant, if any, came after the header was written, was never
-//!   effective, and is taken back.
+//!   somebody to wait for. The reader's own grant, if any, came after the header was written, was
+//!   never effective, and is taken back.
 //! - A transaction first stores its end where [`Request::is_active`] sees it, **then** calls
 //!   [`LockTable::release_all`]. `is_active` is asked under the mutex of the owner's list of locks,
 //!   which `release_all` empties under the same mutex: an entry made on behalf of a transaction is
@@ -22,19 +23,21 @@
 //! - A transaction waits for one lock at a time.
 //!
 //! # Queues
-//! Each key has the granted locks and a queue of waiters, first come first served. A request is granted
-//! when no other holder and no waiter conflicts with it. An upgrade (shared to exclusive by a holder)
-//! waits for the other holders only, ahead of those who hold nothing.
+//! Each key has the granted locks and a queue of waiters, first come first served. A request is
+//! granted when no other holder and no waiter conflicts with it. An upgrade (shared to exclusive by
+//! a holder) waits for the other holders only, ahead of those who hold nothing.
 //!
 //! # Deadlocks
-//! Detected when a wait begins: a depth-first search over "waits for", from the new waiter. Edges are
-//! read from the queues themselves, hence never stale; waits begin under one mutex, so that the one
-//! that closes a cycle sees all of it. The victim is the waiter of the cycle whom the coordinator would rather
-//! see go, if it has a preference; else the one with the least weight, the youngest of equals. A waiter whose
-//! transaction holds no entry blocks nobody and is not searched from, which keeps queues at one hot row cheap.
+//! Detected when a wait begins: a depth-first search over "waits for", from the new waiter. Edges
+//! are read from the queues themselves, hence never stale; waits begin under one mutex, so that the
+//! one that closes a cycle sees all of it. The victim is the waiter of the cycle whom the
+//! coordinator would rather see go, if it has a preference; else the one with the least weight, the
+//! youngest of equals. A waiter whose transaction holds no entry blocks nobody and is not searched
+//! from, which keeps queues at one hot row cheap.
 //!
 //! # Latches
-//! `waits` before a shard of queues before a shard of lists; the last deadlock after them. None is held while a thread is parked.
+//! `waits` before a shard of queues before a shard of lists; the last deadlock after them. None is
+//! held while a thread is parked.
 
 mod deadlock;
 mod info;
@@ -80,7 +83,8 @@ impl Mode {
     }
 }
 
-/// Ends a wait when it is dropped: a panic of the observer's must not leave a waiter that never goes.
+/// Ends a wait when it is dropped: a panic of the observer's must not leave a waiter that never
+/// goes.
 struct CancelWait<'a> {
     table: &'a LockTable,
     txn: TxnId,
@@ -117,8 +121,8 @@ pub struct Request<'a> {
     pub key: &'a [u8],
     /// Mode wanted.
     pub mode: Mode,
-    /// Whether to wait at all: else the lock is granted at once or [`LockError::Timeout`] comes, and
-    /// no deadlock is looked for.
+    /// Whether to wait at all: else the lock is granted at once or [`LockError::Timeout`] comes,
+    /// and no deadlock is looked for.
     pub wait: bool,
     /// How long to wait at most; zero never parks the thread, yet detects deadlocks.
     pub timeout: Duration,
@@ -171,7 +175,8 @@ struct Counters {
     timeouts: AtomicU64,
 }
 
-/// What a request that could not be granted at once has come to; with whether the lock wasn't held before.
+/// What a request that could not be granted at once has come to; with whether the lock wasn't held
+/// before.
 enum Begun {
     Granted(bool),
     /// With all who are in the way, if somebody wants to know.
@@ -190,7 +195,8 @@ struct QueueShard {
 }
 
 impl QueueShard {
-    /// The key's queue among those of this shard, made if absent; then it is empty and admits everybody.
+    /// The key's queue among those of this shard, made if absent; then it is empty and admits
+    /// everybody.
     fn queue<'q>(
         &self,
         queues: &'q mut HashTable<Queue>,
@@ -262,17 +268,18 @@ impl LockTable {
         }
     }
 
-    /// Has every wait told before it begins, and again whenever somebody has come ahead of it, in the thread that waits
-    /// and with nothing held: for a coordinator that knows of orders between transactions which this table doesn't.
-    /// What is told may have ended meanwhile. The first observer stays.
+    /// Has every wait told before it begins, and again whenever somebody has come ahead of it, in
+    /// the thread that waits and with nothing held: for a coordinator that knows of orders between
+    /// transactions which this table doesn't. What is told may have ended meanwhile. The first
+    /// observer stays.
     pub fn observe_waits(&self, observer: WaitObserver) {
         // A second one would have to be told of waits that are on.
         let _ = self.observer.set(observer);
     }
 
-    /// Has `preference` asked which of two transactions in a deadlock is to be rolled back; equal if either
-    /// may be. It is called with the table's mutexes held: it must not wait, nor call the table. The first one
-    /// stays.
+    /// Has `preference` asked which of two transactions in a deadlock is to be rolled back; equal
+    /// if either may be. It is called with the table's mutexes held: it must not wait, nor call the
+    /// table. The first one stays.
     pub fn prefer_victims(&self, preference: Preference) {
         let _ = self.preference.set(preference);
     }
@@ -338,8 +345,8 @@ impl LockTable {
         }
     }
 
-    /// Releases one lock before the transaction ends (a row that a READ COMMITTED scan passed over).
-    /// Does nothing if it is not held.
+    /// Releases one lock before the transaction ends (a row that a READ COMMITTED scan passed
+    /// over). Does nothing if it is not held.
     pub fn release(&self, txn: TxnId, tree: TreeId, key: &[u8]) {
         self.change(self.hash(tree, key), tree, key, |queue| {
             let held = queue.revoke(txn);
@@ -402,7 +409,8 @@ impl LockTable {
     }
 
     fn shard(&self, hash: u64) -> &QueueShard {
-        // The top seven bits tag the table's slots and the low ones choose them: take those between.
+        // The top seven bits tag the table's slots and the low ones choose them: take those
+        // between.
         &self.queues[(hash >> 40) as usize % SHARDS]
     }
 
@@ -440,7 +448,8 @@ impl LockTable {
         }
     }
 
-    /// Somebody has come ahead of those who wait: the observer, if there is one, is told by each of them.
+    /// Somebody has come ahead of those who wait: the observer, if there is one, is told by each of
+    /// them.
     fn tell_overtaken(&self, queue: &Queue, by: TxnId) {
         if self.observer.get().is_some() {
             queue.tell_overtaken(by);
@@ -502,8 +511,8 @@ impl LockTable {
         Ok(Begun::Waits { waiter, new, in_the_way })
     }
 
-    /// Enters the implicit owner as exclusive holder if it is still active, and returns it. Whatever the requester
-    /// holds was granted after the owner wrote the row, and is taken back.
+    /// Enters the implicit owner as exclusive holder if it is still active, and returns it.
+    /// Whatever the requester holds was granted after the owner wrote the row, and is taken back.
     fn enter_owner(&self, queue: &mut Queue, req: &Request<'_>) -> Option<TxnId> {
         let owner = req.implicit_owner.filter(|&owner| owner != req.txn)?;
         let key = queue.key().clone();

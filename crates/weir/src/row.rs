@@ -9,7 +9,8 @@
 //! | per column that is not NULL | bool: 00 or 01; i64: zigzag LEB128; u64: LEB128; f64: 8, little-endian; text, bytes: length as LEB128, then the bytes |
 //! | per column that was added to the table, in the order of that | 00 for NULL, or 01 and then as above; a row that ends before has the column's default |
 //!
-//! A column that was dropped has its place, too: NULL if it may be, else 0, 0.0, false, or an empty text.
+//! A column that was dropped has its place, too: NULL if it may be, else 0, 0.0, false, or an empty
+//! text.
 
 mod index;
 mod owned;
@@ -308,7 +309,8 @@ pub struct RowRef<'a> {
     tree: KeyOf,
     key: &'a [u8],
     value: &'a [u8],
-    /// How far key and value have been read: who reads one column after the other doesn't begin anew for each.
+    /// How far key and value have been read: who reads one column after the other doesn't begin
+    /// anew for each.
     key_read: Cell<Reached>,
     value_read: Cell<Reached>,
     /// By column, those whose bytes in the key are escaped, once they have been read.
@@ -390,8 +392,8 @@ impl<'a> RowRef<'a> {
         }
     }
 
-    /// A column's value. Only columns before it are stepped over, those between it and the one read before if that was an
-    /// earlier one; nothing else is decoded.
+    /// A column's value. Only columns before it are stepped over, those between it and the one read
+    /// before if that was an earlier one; nothing else is decoded.
     ///
     /// # Errors
     /// [`RowError::NotCovered`], or [`RowError::Malformed`] if the bytes are no row of this schema.
@@ -463,7 +465,8 @@ impl<'a> RowRef<'a> {
         Ok(())
     }
 
-    // Inlined like what it calls: what goes from one to the next by memory costs more than to decode it.
+    // Inlined like what it calls: what goes from one to the next by memory costs more than to
+    // decode it.
     #[inline(always)]
     fn index_part(&self, index: usize, column: usize) -> Result<Option<Unpacked<'a>>, RowError> {
         let position = |parts: &[u16]| parts.iter().position(|&part| part as usize == column);

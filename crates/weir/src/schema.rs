@@ -1,8 +1,9 @@
 //! Tables: columns, primary key, secondary indexes.
 //!
-//! Columns come and go without a change of the rows that are there ([`Schema::with_column`], [`Schema::without_column`]): a
-//! row written before a column was added ends before it, and has its default; a column that was dropped keeps its
-//! place in the rows, and its name is free. The form of rows: [`crate::row`].
+//! Columns come and go without a change of the rows that are there ([`Schema::with_column`],
+//! [`Schema::without_column`]): a row written before a column was added ends before it, and has its
+//! default; a column that was dropped keeps its place in the rows, and its name is free. The form
+//! of rows: [`crate::row`].
 
 mod builder;
 mod columns;
@@ -202,8 +203,8 @@ impl Schema {
         self.indexes.iter().position(|index| index.name == name)
     }
 
-    /// The columns that a tree's keys may have, in order. An entry of a unique index without NULL has
-    /// only [`Index::columns`] of them.
+    /// The columns that a tree's keys may have, in order. An entry of a unique index without NULL
+    /// has only [`Index::columns`] of them.
     ///
     /// # Panics
     /// If there is no such index.

@@ -4,12 +4,13 @@
 //! temporary file, a *run*. In the end the runs are merged; when there are more than memory has
 //! buffers for, some are merged into longer runs first. What fits in memory is never written.
 //!
-//! With [`Workers::Two`] a thread of the sort's own sorts and writes half of the memory while the caller fills the other,
-//! and merges the runs while the caller takes what comes of it.
+//! With [`Workers::Two`] a thread of the sort's own sorts and writes half of the memory while the
+//! caller fills the other, and merges the runs while the caller takes what comes of it.
 //!
 //! # Invariants
-//! - Memory held stays within the given number of bytes: the arenas and their indexes while collecting,
-//!   the buffers of the runs while merging, and the write buffer in both, or what is merged ahead.
+//! - Memory held stays within the given number of bytes: the arenas and their indexes while
+//!   collecting, the buffers of the runs while merging, and the write buffer in both, or what is
+//!   merged ahead.
 //! - Temporary files are named `tmp-`, never synced, never needed after a restart: they are removed
 //!   when the sort ends in any way, and by [`remove_leftovers`] after a crash.
 //!
@@ -38,15 +39,16 @@ use weir_os::{Disk, DiskError};
 /// Least memory of a sort, in bytes.
 pub const MEMORY_BYTES_MIN: usize = 1 << 20;
 
-/// Records have come in ascending order if one in so many was above all before it: some may have been late. Of
-/// records in random order so many are their number's logarithm.
+/// Records have come in ascending order if one in so many was above all before it: some may have
+/// been late. Of records in random order so many are their number's logarithm.
 const ASCENDING_PART: u64 = 8;
 
 /// Sorted records lie anywhere: so many are fetched from memory ahead.
 const PREFETCHED: usize = 8;
 
 const BUFFER_BYTES_MAX: usize = 1 << 20;
-/// Each run that is merged is an open file, and a process may have 1,024 where nobody has asked for more.
+/// Each run that is merged is an open file, and a process may have 1,024 where nobody has asked for
+/// more.
 const FAN_IN_MAX: usize = 128;
 
 /// Why a sort failed. Its temporary files are removed when it is dropped.
@@ -142,7 +144,8 @@ impl Sorter {
     /// Adds a record.
     ///
     /// # Errors
-    /// [`SortError`]; the sort has to be started again, unless the record was too large, which was not added.
+    /// [`SortError`]; the sort has to be started again, unless the record was too large, which was
+    /// not added.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
         let (bytes, limit) = (key.len() + value.len(), self.memory_bytes / 8);
         if bytes > limit {

@@ -5,8 +5,9 @@ pub use shuttle::sync::atomic::{AtomicU64, Ordering, fence};
 #[cfg(not(feature = "shuttle"))]
 pub use std::sync::atomic::{AtomicU64, Ordering, fence};
 
-/// Passes the time while another thread holds a latch: a few spins, then other threads' turn. Where a latch is held
-/// for longer its holder has lost the processor, and others may want that, too: they get it for a while.
+/// Passes the time while another thread holds a latch: a few spins, then other threads' turn. Where
+/// a latch is held for longer its holder has lost the processor, and others may want that, too:
+/// they get it for a while.
 #[inline]
 pub fn spin_hint(turns: &mut u32) {
     #[cfg(feature = "shuttle")]
@@ -35,7 +36,8 @@ pub use parking_lot::Mutex;
 
 pub use weir_os::process::{coarse_time, processor};
 
-/// A number of this thread's own, to choose among parts at each of which threads would meet otherwise.
+/// A number of this thread's own, to choose among parts at each of which threads would meet
+/// otherwise.
 #[inline]
 pub fn thread_number() -> usize {
     use std::cell::Cell;

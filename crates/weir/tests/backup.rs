@@ -31,7 +31,8 @@ fn ids(db: &Database) -> Vec<u64> {
     items.into_iter().map(|(id, _)| id).collect()
 }
 
-/// It was where the copy had come to, in the middle of a group: no start could read the log from there.
+/// It was where the copy had come to, in the middle of a group: no start could read the log from
+/// there.
 #[test]
 fn a_checkpoint_beside_a_backup_is_where_the_log_can_be_read_from() {
     let dir = tempfile::tempdir().unwrap();
@@ -75,7 +76,8 @@ fn ids_of(writer: u64, block: u64) -> impl Iterator<Item = u64> {
     (block * BLOCK..(block + 1) * BLOCK).map(move |n| n * WRITERS + writer)
 }
 
-/// Inserts blocks of rows and deletes the oldest ones, and takes back what it has done now and then.
+/// Inserts blocks of rows and deletes the oldest ones, and takes back what it has done now and
+/// then.
 fn write(db: &Database, table: &Table, writer: u64, committed: &Committed, stop: &AtomicBool) {
     for block in 0.. {
         if stop.load(Ordering::Relaxed) {
@@ -97,7 +99,8 @@ fn write(db: &Database, table: &Table, writer: u64, committed: &Committed, stop:
     }
 }
 
-/// A copy has all blocks of each writer up to one that was its last between `before` and `after`, and no part of another.
+/// A copy has all blocks of each writer up to one that was its last between `before` and `after`,
+/// and no part of another.
 fn assert_one_moment(copy: &Database, before: &[u64], after: &[u64]) {
     let found = ids(copy);
     for writer in 0..WRITERS {
@@ -239,7 +242,8 @@ fn a_target_that_hangs_while_the_map_is_copied_holds_nobody_up() {
     check_quiet(&copy);
 }
 
-/// The copy's data file was as long as this one's before the moment, and lacked images of just then.
+/// The copy's data file was as long as this one's before the moment, and lacked images of just
+/// then.
 #[test]
 fn a_data_file_that_grows_while_the_moment_is_settled_is_copied_to_its_end() {
     let _watchdog = Watchdog::new("a data file that grows");
@@ -297,7 +301,8 @@ fn a_directory_that_is_in_use_for_something_else_stays_as_it_is() {
     assert_eq!(names.collect::<Vec<_>>(), ["notes"]);
 }
 
-/// A thread that writes more than the log holds, instead of going on with its backup, waited for itself.
+/// A thread that writes more than the log holds, instead of going on with its backup, waited for
+/// itself.
 #[test]
 fn a_backup_that_is_not_gone_on_with_is_given_up() {
     let _watchdog = Watchdog::new("a backup that is not gone on with");
@@ -477,7 +482,8 @@ fn a_damaged_log_is_no_part_of_a_backup() {
     backup(&SimDisk::new(4)).unwrap();
 }
 
-/// What is damaged would be damaged in each copy, and nobody might look before the last good one is gone.
+/// What is damaged would be damaged in each copy, and nobody might look before the last good one is
+/// gone.
 #[test]
 fn a_damaged_page_is_no_part_of_a_backup() {
     let disk = SimDisk::new(1);

@@ -371,8 +371,8 @@ fn names_place(message: &str, name: &str) -> bool {
         || name == "map" && message.contains("data")
 }
 
-/// Calls `change` with a copy of a database for each of its files, and the file's path; it must leave
-/// an error that names the file, or all rows (for the log: those of the first transactions).
+/// Calls `change` with a copy of a database for each of its files, and the file's path; it must
+/// leave an error that names the file, or all rows (for the log: those of the first transactions).
 fn damage(how: Shutdown, change: impl Fn(&Path)) {
     let dir = scratch();
     let original = dir.path().join("original");
@@ -719,8 +719,8 @@ fn a_full_file_system() {
     fill(&Database::open(tiny.path(), durable()).unwrap());
 }
 
-/// `control` notes how far the log is durable now and then only; what is damaged behind the note is told by
-/// the log itself, unless next to nothing came after it.
+/// `control` notes how far the log is durable now and then only; what is damaged behind the note is
+/// told by the log itself, unless next to nothing came after it.
 #[test]
 fn damage_behind_the_last_note_is_told_from_the_log_s_end() {
     let disk = weir_os::SimDisk::new(1);

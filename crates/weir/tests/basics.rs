@@ -169,7 +169,8 @@ fn rows_survive_reopening() {
         db.sync().unwrap();
     }
     for how in [Shutdown::Fast, Shutdown::Clean, Shutdown::Fast] {
-        // The forgotten transaction keeps the first handle's state alive; its lock is the process's.
+        // The forgotten transaction keeps the first handle's state alive; its lock is the
+        // process's.
         let db = match Database::open(dir.path(), options()) {
             Ok(db) => db,
             Err(error) => {
@@ -283,7 +284,8 @@ fn long_values_and_indexes_on_filled_tables() {
     assert!(db.status().pages_allocated < 10, "{}", db.status().pages_allocated);
 }
 
-/// A reader of uncommitted rows must not take the pages of a chain that has been freed for the chain.
+/// A reader of uncommitted rows must not take the pages of a chain that has been freed for the
+/// chain.
 #[test]
 fn a_dirty_reader_meets_no_foreign_chain() {
     let dir = tempfile::tempdir().unwrap();

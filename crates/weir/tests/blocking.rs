@@ -1,4 +1,5 @@
-//! Who runs the threads is told of those that block, whatever they wait for: each time once, and in the thread itself.
+//! Who runs the threads is told of those that block, whatever they wait for: each time once, and in
+//! the thread itself.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 

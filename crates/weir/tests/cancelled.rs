@@ -1,4 +1,5 @@
-//! Statements that other threads cancel, whatever they wait for: they have done nothing, and leave nothing behind.
+//! Statements that other threads cancel, whatever they wait for: they have done nothing, and leave
+//! nothing behind.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 

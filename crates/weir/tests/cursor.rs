@@ -1,4 +1,5 @@
-//! Cursors that go both ways, and to any place: against a model, and where rows are locked or changed by others.
+//! Cursors that go both ways, and to any place: against a model, and where rows are locked or
+//! changed by others.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
@@ -98,7 +99,8 @@ struct Model {
     bounds: (i64, i64),
     place: Place,
     going: Option<Direction>,
-    /// What the transaction has changed since the scan began, last time: the scan may come to that, as it is or was.
+    /// What the transaction has changed since the scan began, last time: the scan may come to that,
+    /// as it is or was.
     changed: BTreeMap<Key, u64>,
 }
 

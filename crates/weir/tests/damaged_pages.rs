@@ -27,8 +27,8 @@ fn item(table: &str, id: u64, version: i64) -> Item {
     (version, format!("{table} {id:04}"), (0..200).map(|n| body.wrapping_mul(n)).collect())
 }
 
-/// Rows of two tables that have been changed since their pages were written, those below a third by a transaction that
-/// hasn't committed; half of its undo was written.
+/// Rows of two tables that have been changed since their pages were written, those below a third by
+/// a transaction that hasn't committed; half of its undo was written.
 fn crashed() -> SimDisk {
     let disk = SimDisk::new(1);
     let db = open(&disk, false).unwrap();
@@ -205,7 +205,8 @@ fn no_page_is_given_up_for_a_damaged_log() {
     }
 }
 
-/// An image that the device can't read is as good as damaged; what fails otherwise is no reason to give up pages.
+/// An image that the device can't read is as good as damaged; what fails otherwise is no reason to
+/// give up pages.
 #[test]
 fn pages_that_the_device_fails_to_read_are_given_up() {
     let disk = crashed();

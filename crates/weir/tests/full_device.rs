@@ -84,8 +84,8 @@ fn a_redo_log_that_does_not_fit_leaves_nothing_behind() {
     assert!(open(2 << 20).unwrap().table("t").is_some());
 }
 
-/// The chain's announcement is the first thing that the transaction writes; the device fills up while
-/// the chain is written.
+/// The chain's announcement is the first thing that the transaction writes; the device fills up
+/// while the chain is written.
 #[test]
 fn a_chain_that_could_not_be_finished_is_taken_back() {
     for spare in (0..40).map(|n| n * 37_000) {
@@ -172,7 +172,8 @@ fn what_could_not_be_rolled_back_is_once_there_is_space() {
     assert!(left > 0, "no rollback was kept from its end");
 }
 
-/// It has ended, and says so: its user is to begin it again, though others wait for its rows until there is space.
+/// It has ended, and says so: its user is to begin it again, though others wait for its rows until
+/// there is space.
 #[test]
 fn a_deadlock_is_told_though_its_rollback_finds_no_space() {
     let mut left = 0;
@@ -254,8 +255,8 @@ fn a_transaction_that_could_not_commit_keeps_its_snapshot() {
     assert!(refused > 0, "each could commit");
 }
 
-/// A change of definitions that can't even be taken back leaves the database running; it is taken back once
-/// there is space.
+/// A change of definitions that can't even be taken back leaves the database running; it is taken
+/// back once there is space.
 #[test]
 fn an_index_build_on_a_full_device_is_taken_back_later() {
     let (mut failed, mut left) = (0, 0);
@@ -324,8 +325,8 @@ fn a_sort_without_space_is_a_full_device() {
     assert!(matches!(error, Error::Sort(_)) && error.is_no_space(), "{error}");
 }
 
-/// Those who write note which rows while an index is built, more than memory has, and the device has no more: they go on,
-/// and the build fails.
+/// Those who write note which rows while an index is built, more than memory has, and the device
+/// has no more: they go on, and the build fails.
 #[test]
 fn rows_that_can_not_be_noted_for_an_index_fail_its_build_alone() {
     let disk = SimDisk::new(1);
@@ -416,7 +417,8 @@ impl Filling {
         if self.at_random { n.wrapping_mul(0x9E37_79B9_7F4A_7C15) } else { n }
     }
 
-    /// A database whose rows compress well, on a device that a transaction has filled with what does not.
+    /// A database whose rows compress well, on a device that a transaction has filled with what
+    /// does not.
     fn fill(&self) -> (SimDisk, Database, Transaction) {
         let options = Options::default().memory_bytes(2 << 20).redo_capacity_bytes(self.redo_bytes);
         let options = if self.threads { options } else { options.single_threaded() };
@@ -490,7 +492,8 @@ fn updates_at_random(table: &Table) -> impl FnMut(&mut Transaction) -> weir::Res
     }
 }
 
-/// A log that was made longer took what counted as there for rollbacks, as long as the device had much more.
+/// A log that was made longer took what counted as there for rollbacks, as long as the device had
+/// much more.
 #[test]
 fn a_longer_log_leaves_the_space_that_a_rollback_needs() {
     for case in 0..8 {
@@ -564,8 +567,9 @@ fn a_sort_leaves_the_space_that_a_rollback_needs() {
     assert!(met_full >= 4, "{met_full} times");
 }
 
-/// The map file grows in steps, of this many pages. Without a block for each page no checkpoint moves: new pages were handed out
-/// where the data file alone had room for them, and their rollback found no room in the log.
+/// The map file grows in steps, of this many pages. Without a block for each page no checkpoint
+/// moves: new pages were handed out where the data file alone had room for them, and their rollback
+/// found no room in the log.
 #[test]
 fn new_pages_end_with_the_map_and_their_rollback_does() {
     const PAGES_OF_A_STEP: u64 = 32 * 508;
@@ -602,8 +606,8 @@ fn new_pages_end_with_the_map_and_their_rollback_does() {
     assert_sound(&db, "after the rollback");
 }
 
-/// A start doesn't know of holes in the data file that an earlier process has punched: pages were written to them, again and
-/// again, where others had space.
+/// A start doesn't know of holes in the data file that an earlier process has punched: pages were
+/// written to them, again and again, where others had space.
 #[test]
 fn a_rollback_finds_what_isn_t_a_hole_after_a_start() {
     for case in 0..8 {
@@ -768,7 +772,8 @@ fn rows_are_deleted_where_files_must_not_be_longer() {
     db.drop_table(&table).unwrap();
 }
 
-/// How long files may become they are listed for, which takes a descriptor: without one the database stopped.
+/// How long files may become they are listed for, which takes a descriptor: without one the
+/// database stopped.
 #[test]
 fn pages_are_made_without_a_descriptor_left_where_files_must_not_be_longer() {
     let limits = "-f 2000000; ulimit -n 100";

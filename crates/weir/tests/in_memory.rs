@@ -98,7 +98,8 @@ fn each_is_one_of_its_own_and_begins_empty() {
     Database::in_memory(small().create(false)).unwrap();
 }
 
-/// What is written over, deleted or purged gives its memory back: an update of a row doesn't cost any, however many there were.
+/// What is written over, deleted or purged gives its memory back: an update of a row doesn't cost
+/// any, however many there were.
 #[test]
 fn updates_without_end_take_no_memory_without_end() {
     const ROWS: u64 = 4000;

@@ -3,8 +3,8 @@
 //! Threads of a child process commit transactions that follow from seed, thread and number alone,
 //! and note each commit that has returned in a file. The parent kills the child, opens the database
 //! itself, and compares: what was acknowledged is there; of each thread's next transaction all or
-//! nothing; what was rolled back is not there; indexes agree; the structure is sound. The next child
-//! goes on from there. Some are killed while they recover.
+//! nothing; what was rolled back is not there; indexes agree; the structure is sound. The next
+//! child goes on from there. Some are killed while they recover.
 //!
 //! `WEIR_KILLS=1000` for more rounds than 20.
 

@@ -37,7 +37,8 @@ fn open(disk: SimDisk) -> Database {
     Database::open_on(Arc::new(disk), options).unwrap()
 }
 
-/// Random inserts, deletes, and updates that change the place in the index, some of which are taken back.
+/// Random inserts, deletes, and updates that change the place in the index, some of which are taken
+/// back.
 fn change(
     db: &Database,
     txn: &mut Transaction,
@@ -169,8 +170,8 @@ fn ends_well(rng: &mut fastrand::Rng, ends: Ends, what: &str) {
     assert_sound(&db);
 }
 
-/// What is taken back by a tombstone is in the main tree until both are moved, and a scan that began when nothing was staged
-/// doesn't look for tombstones.
+/// What is taken back by a tombstone is in the main tree until both are moved, and a scan that
+/// began when nothing was staged doesn't look for tombstones.
 #[test]
 fn a_scan_that_began_before_a_rollback_sees_nothing_of_it() {
     const LOADED: u64 = 4000;

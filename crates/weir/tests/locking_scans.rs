@@ -113,8 +113,8 @@ fn increments_by_locking_scans_are_all_there() {
     }
 }
 
-/// Somebody reads rows under lock, moves one of them ahead of a scan that waits for it, and commits: the scan
-/// finds it there, though it had read that far before.
+/// Somebody reads rows under lock, moves one of them ahead of a scan that waits for it, and
+/// commits: the scan finds it there, though it had read that far before.
 #[test]
 fn a_row_that_moves_ahead_of_a_waiting_scan_is_found() {
     let _watchdog = Watchdog::new("moving rows");

@@ -1,4 +1,5 @@
-//! Keys longer than a tree takes: whatever their length, they are found, ordered and unique as any others.
+//! Keys longer than a tree takes: whatever their length, they are found, ordered and unique as any
+//! others.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -121,7 +122,8 @@ fn delete(txn: &mut Transaction, table: &Table, key: &[u8], old: &Row) -> weir::
     with_entries(key, old, |entries| txn.delete_raw(table, key, entries))
 }
 
-/// What a scan gives, one by one or with what is given together. Of what isn't current, what the rows have.
+/// What a scan gives, one by one or with what is given together. Of what isn't current, what the
+/// rows have.
 fn scan(
     txn: &mut Transaction,
     table: &Table,
@@ -533,8 +535,8 @@ fn of_stem(n: u8) -> Vec<u8> {
     [&[b'g'; STEM][..], &[n]].concat()
 }
 
-/// Rows are moved, within a stem that a locking scan has read and out of it, before the scan comes to lock them: it
-/// finds them where they are then.
+/// Rows are moved, within a stem that a locking scan has read and out of it, before the scan comes
+/// to lock them: it finds them where they are then.
 #[test]
 fn rows_that_move_on_within_a_stem_are_found_by_a_locking_scan() {
     for (direction, expected, to) in [

@@ -1,5 +1,5 @@
-//! Scans that lock many rows lock what they have read as a whole: to others and to themselves that is the same as
-//! locks of the rows.
+//! Scans that lock many rows lock what they have read as a whole: to others and to themselves that
+//! is the same as locks of the rows.
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
 mod common;
@@ -166,7 +166,8 @@ fn a_row_that_others_have_locked_is_waited_for_where_it_lies() {
     }
 }
 
-/// Nobody gets a row's lock who could not write the row: the scan would wait for it, and be waited for.
+/// Nobody gets a row's lock who could not write the row: the scan would wait for it, and be waited
+/// for.
 #[test]
 fn what_a_scan_has_locked_the_range_of_is_locked_by_no_other() {
     for isolation in [Isolation::RepeatableRead, Isolation::Serializable] {
@@ -190,7 +191,8 @@ fn what_a_scan_has_locked_the_range_of_is_locked_by_no_other() {
     }
 }
 
-/// One increments the rows that its scans come to, others one row at a time: none is lost, whoever locks how.
+/// One increments the rows that its scans come to, others one row at a time: none is lost, whoever
+/// locks how.
 #[test]
 fn increments_beside_long_scans_are_all_there() {
     let _watchdog = Watchdog::new("increments_beside_long_scans");
@@ -237,8 +239,8 @@ fn increments_beside_long_scans_are_all_there() {
     assert_eq!(sum as u64, 2 * points + 2 * rounds * (2 * ROWS / 20));
 }
 
-/// What a transaction changes ahead of its own scan, the scan gives as changed: rows that are locked one by one, then
-/// together, and rows whose long keys begin alike.
+/// What a transaction changes ahead of its own scan, the scan gives as changed: rows that are
+/// locked one by one, then together, and rows whose long keys begin alike.
 #[test]
 fn a_long_scan_sees_what_its_transaction_changes_meanwhile() {
     for prefix in [0, 3500] {

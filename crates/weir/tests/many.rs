@@ -44,7 +44,8 @@ fn compare(db: &Database, table: &Table, model: &Model) {
     same(&expected, &all_items(&mut txn, table), "rows");
 }
 
-/// Batches of all sizes among deletes and rollbacks, with and without staging; reopened, the log tells the same.
+/// Batches of all sizes among deletes and rollbacks, with and without staging; reopened, the log
+/// tells the same.
 #[test]
 fn model_of_batches_with_duplicates_deletes_and_rollbacks() {
     let seed = seed();
@@ -106,7 +107,8 @@ fn model_of_batches_with_duplicates_deletes_and_rollbacks() {
     }
 }
 
-/// Threads insert and delete batches in the same leaves, beside purge; what they were told is what is there.
+/// Threads insert and delete batches in the same leaves, beside purge; what they were told is what
+/// is there.
 #[test]
 fn threads_delete_batches_side_by_side() {
     let _watchdog = Watchdog::new("threads_delete_batches_side_by_side");

@@ -1,4 +1,5 @@
-//! The newest slot of a map block that was synced is gone: the older one must not count in its place.
+//! The newest slot of a map block that was synced is gone: the older one must not count in its
+//! place.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 

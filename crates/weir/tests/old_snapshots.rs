@@ -17,7 +17,8 @@ fn item(writer: u64, round: u64, id: u64) -> Item {
     (round as i64 % 7, format!("{id} of {writer}"), vec![round as u8; 300])
 }
 
-/// Few rows, each of which gets far more versions than are gone through at once; their undo doesn't fit into memory.
+/// Few rows, each of which gets far more versions than are gone through at once; their undo doesn't
+/// fit into memory.
 #[test]
 fn an_old_snapshot_gives_what_was_there_whatever_becomes_of_it() {
     let _watchdog = Watchdog::new("an old snapshot beside writers");

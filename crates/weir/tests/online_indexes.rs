@@ -29,7 +29,8 @@ fn plain_items() -> Schema {
 
 const WRITERS: u64 = 3;
 
-/// Inserts, updates and deletes rows of its own, several in a transaction, which it takes back now and then.
+/// Inserts, updates and deletes rows of its own, several in a transaction, which it takes back now
+/// and then.
 fn write(db: &Database, table: &Table, writer: u64, stop: &AtomicBool, done: &AtomicU64) {
     let mut rng = fastrand::Rng::with_seed(writer);
     let mut model: BTreeMap<u64, Item> = BTreeMap::new();
@@ -123,7 +124,8 @@ fn indexes_of_a_table_that_is_written_all_the_time_have_what_its_rows_have() {
     check_quiet(&db);
 }
 
-/// A table of rows of 4 bytes by keys of 4 bytes. Index `n` is of a row's byte `n`; the last one is unique, of two bytes.
+/// A table of rows of 4 bytes by keys of 4 bytes. Index `n` is of a row's byte `n`; the last one is
+/// unique, of two bytes.
 struct Model {
     rows: BTreeMap<u32, [u8; 4]>,
     indexes: Vec<&'static str>,

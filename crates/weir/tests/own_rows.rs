@@ -125,7 +125,8 @@ fn a_deleted_row_is_not_found() {
     assert_eq!(by_a(&mut old, &table), []);
 }
 
-/// The snapshot's row 1 has the value that row 2 has by now, whose entry the transaction takes away.
+/// The snapshot's row 1 has the value that row 2 has by now, whose entry the transaction takes
+/// away.
 #[test]
 fn a_row_is_found_by_a_unique_value_that_another_row_has_had_since() {
     let (db, table) = database();
@@ -139,7 +140,8 @@ fn a_row_is_found_by_a_unique_value_that_another_row_has_had_since() {
     assert_eq!(by_b(&mut old, &table), [(1, 1)]);
 }
 
-/// The snapshot has a row with a value that the transaction gives to a row of its own: both are there.
+/// The snapshot has a row with a value that the transaction gives to a row of its own: both are
+/// there.
 #[test]
 fn a_unique_value_taken_anew_stands_for_the_snapshot_s_row_as_well() {
     let (db, table) = database();

@@ -1,9 +1,11 @@
 //! Many threads on a simulated disk whose power fails, at any moment, or that fails itself.
 //!
-//! The simulator of `tests/crash` repeats its runs, so it has one thread: page writers, checkpoints, eviction, backups and changes of the
-//! log's capacity take turns there. Here they run at once. Threads commit transactions that follow from seed, thread and number alone.
-//! Images of the disk are taken while they do so, as a power cut leaves them, some of them again while they are recovered: what was
-//! acknowledged is there, of each thread's next transaction all or nothing, and the structure is sound. So are backups.
+//! The simulator of `tests/crash` repeats its runs, so it has one thread: page writers,
+//! checkpoints, eviction, backups and changes of the log's capacity take turns there. Here they run
+//! at once. Threads commit transactions that follow from seed, thread and number alone. Images of
+//! the disk are taken while they do so, as a power cut leaves them, some of them again while they
+//! are recovered: what was acknowledged is there, of each thread's next transaction all or nothing,
+//! and the structure is sound. So are backups.
 //!
 //! `WEIR_STRESS=10` runs ten times as long; `WEIR_SEED` repeats a seed as far as threads permit.
 
@@ -70,7 +72,8 @@ impl Writers {
         self.all.iter().map(|p| p.begun.load(Ordering::SeqCst)).collect()
     }
 
-    /// What is in the database is what each thread's transactions have made, up to one between the two.
+    /// What is in the database is what each thread's transactions have made, up to one between the
+    /// two.
     fn assert_is_between(&self, db: &Database, from: &[(u64, Model)], to: &[u64], what: &str) {
         let table = db.table("items").unwrap_or_else(|| panic!("{what}: no table"));
         let found = found_in(db, &table);
@@ -109,7 +112,8 @@ fn image(writers: &Writers, disk: &SimDisk, rng: &mut fastrand::Rng) -> Image {
     Image { disk, from, to: writers.begun(), what: format!("crash {seed}") }
 }
 
-/// Opens an image, some of them again and again, crashed while they recover, and looks for what has to be there.
+/// Opens an image, some of them again and again, crashed while they recover, and looks for what has
+/// to be there.
 fn verify(writers: &Writers, image: Image, rng: &mut fastrand::Rng) {
     let Image { mut disk, from, to, mut what } = image;
     let what_seed = format!("seed {}", writers.seed);
@@ -288,7 +292,8 @@ fn what_was_acknowledged_survives_a_device_that_fails_once() {
     }
 }
 
-/// As [`begin`]; for a while from the operation of that number on, threads get to know late what has become of theirs.
+/// As [`begin`]; for a while from the operation of that number on, threads get to know late what
+/// has become of theirs.
 fn begin_slowly(seed: u64, from: Arc<AtomicU64>) -> (SimDisk, Database, Table, Writers) {
     let disk = SimDisk::new(seed);
     let of = disk.clone();
@@ -304,7 +309,8 @@ fn begin_slowly(seed: u64, from: Arc<AtomicU64>) -> (SimDisk, Database, Table, W
         }
         Ok(())
     });
-    // Changes of definitions may wait for rows that can't be taken back as long as there is no space.
+    // Changes of definitions may wait for rows that can't be taken back as long as there is no
+    // space.
     let options = small().lock_wait_timeout(Duration::from_secs(5));
     let (db, table, writers) = begin_on(Arc::new(observed), options, seed);
     (disk, db, table, writers)
@@ -336,7 +342,8 @@ fn fails_syncs(fault: &Fault) -> bool {
     matches!(fault, Fault::Io { on: None | Some(OpKind::Sync), .. } | Fault::SyncOf { .. })
 }
 
-/// The device fails in other ways, and others go on from there until they meet it, too; or it recovers meanwhile.
+/// The device fails in other ways, and others go on from there until they meet it, too; or it
+/// recovers meanwhile.
 #[test]
 fn what_was_acknowledged_survives_devices_that_fail_otherwise() {
     let _watchdog = Watchdog::new("other failures");
@@ -396,7 +403,8 @@ fn what_was_acknowledged_survives_devices_that_fail_otherwise() {
     eprintln!("{reached} came to their fault, {lived_on} lived on");
 }
 
-/// Has all threads at work, and some who disturb them, until `meanwhile` returns, whatever becomes of it.
+/// Has all threads at work, and some who disturb them, until `meanwhile` returns, whatever becomes
+/// of it.
 fn go_on_for_a_while(
     writers: &Writers,
     db: &Database,
@@ -453,7 +461,8 @@ fn assert_lives_on(writers: &Writers, db: &Database, table: &Table, what: &str) 
     });
 }
 
-/// The device fails again while the next open recovers, and while work goes on there; then another opens it.
+/// The device fails again while the next open recovers, and while work goes on there; then another
+/// opens it.
 fn fail_at_the_next_open(writers: &Writers, disk: SimDisk, rng: &mut fastrand::Rng, what: &str) {
     let times = if rng.bool() { Times::Once } else { Times::Forever };
     let fault = Fault::Io { on: some_kind(rng), at: rng.u64(..500), times };

@@ -1,5 +1,5 @@
-//! A table used as a queue, beside a snapshot for which all that was taken from it is kept: jobs are taken from its
-//! beginning, where the dead ones lie, and come back there now and then.
+//! A table used as a queue, beside a snapshot for which all that was taken from it is kept: jobs
+//! are taken from its beginning, where the dead ones lie, and come back there now and then.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 

@@ -480,7 +480,8 @@ fn locked_rows_are_waited_for_refused_or_passed_over() {
     };
     assert_eq!(skipping(KeyOf::Primary, Lock::Shared), [key(0), key(2), key(4)]);
     assert_eq!(skipping(KeyOf::Primary, Lock::Exclusive), [key(0), key(4)]);
-    // Entries of rows that are locked and not written are given: their rows say that they are locked.
+    // Entries of rows that are locked and not written are given: their rows say that they are
+    // locked.
     let entries = skipping(KeyOf::Index(0), Lock::Exclusive);
     assert_eq!(entries.len(), 4);
     assert!(!txn.get_raw(&table, &key(1), Lock::Exclusive(Wait::Skip), &mut out).unwrap());
@@ -707,8 +708,8 @@ fn a_scan_that_goes_on_as_of_now_finds_what_was_staged_since() {
     assert_eq!(found, (1..90).collect::<Vec<u8>>());
 }
 
-/// A scan goes on behind a key with its own transaction only: with another's view it would give what that has
-/// written and not committed.
+/// A scan goes on behind a key with its own transaction only: with another's view it would give
+/// what that has written and not committed.
 #[test]
 fn a_scan_never_takes_the_view_of_another_transaction() {
     let dir = tempfile::tempdir().unwrap();
@@ -726,7 +727,8 @@ fn a_scan_never_takes_the_view_of_another_transaction() {
     assert!(scan.next(&mut reader).unwrap().is_none());
 }
 
-/// The row that is in an insert's way isn't locked by it, and so two who go on with it don't wait for each other in a circle.
+/// The row that is in an insert's way isn't locked by it, and so two who go on with it don't wait
+/// for each other in a circle.
 #[test]
 fn who_goes_on_with_a_duplicate_locks_it_alone() {
     let _watchdog = Watchdog::new("who_goes_on_with_a_duplicate_locks_it_alone");
@@ -768,7 +770,8 @@ fn who_goes_on_with_a_duplicate_locks_it_alone() {
     assert_eq!(row, 600u16.to_le_bytes());
 }
 
-/// Who had waited for a range to insert there, and finds a row, kept others from reading there, who kept it from that in turn.
+/// Who had waited for a range to insert there, and finds a row, kept others from reading there, who
+/// kept it from that in turn.
 #[test]
 fn an_insert_that_finds_a_row_behind_a_range_gives_up_its_turn() {
     let _watchdog = Watchdog::new("an_insert_that_finds_a_row_behind_a_range_gives_up_its_turn");

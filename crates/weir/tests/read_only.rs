@@ -1,4 +1,5 @@
-//! Databases that are opened to be read only: nothing in the directory changes, whatever there is to recover.
+//! Databases that are opened to be read only: nothing in the directory changes, whatever there is
+//! to recover.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
@@ -42,8 +43,8 @@ fn all(db: &Database) -> Vec<(u64, Item)> {
     all_items(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table)
 }
 
-/// A database as it was when the power failed: changes all over that no page file has, one transaction that was running,
-/// and one that was prepared.
+/// A database as it was when the power failed: changes all over that no page file has, one
+/// transaction that was running, and one that was prepared.
 fn crashed(seed: u64) -> SimDisk {
     let disk = SimDisk::new(seed);
     let db = Database::open_on(Arc::new(disk.clone()), small()).unwrap();
@@ -218,7 +219,8 @@ fn no_database_is_made() {
     assert!(matches!(refused, Error::NoDatabase { .. }), "{refused}");
 }
 
-/// A damaged page that recovery needs is given up in memory alone: who can bring the file back still can.
+/// A damaged page that recovery needs is given up in memory alone: who can bring the file back
+/// still can.
 #[test]
 fn damaged_pages_are_given_up_for_the_reader_alone() {
     let disk = crashed(1);

@@ -338,7 +338,8 @@ fn a_device_that_drops_to_a_tenth_and_comes_back() {
     });
 }
 
-/// The leaves behind one that is not in memory were asked of a descent that ended there: none was read ahead.
+/// The leaves behind one that is not in memory were asked of a descent that ended there: none was
+/// read ahead.
 #[test]
 fn scans_read_ahead_of_a_leaf_that_is_not_in_memory() {
     use weir::{KeyOf, Lock, RawRange, Schema};
@@ -559,7 +560,8 @@ fn a_database_is_checked_beside_its_own_threads() {
     });
 }
 
-/// Only who had a lock ended the waits for it, when it was dropped: an idle transaction isn't, nor is a prepared one.
+/// Only who had a lock ended the waits for it, when it was dropped: an idle transaction isn't, nor
+/// is a prepared one.
 #[test]
 fn waits_for_locks_end_when_the_database_stops() {
     for prepares in [false, true] {

@@ -1,4 +1,5 @@
-//! Scans whose transaction is taken back to a savepoint meanwhile: what they give from then on is there.
+//! Scans whose transaction is taken back to a savepoint meanwhile: what they give from then on is
+//! there.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,8 +1,8 @@
-//! Serializable transactions of many threads, replayed one after the other in the order of their commits: each
-//! statement comes to what it came to then.
+//! Serializable transactions of many threads, replayed one after the other in the order of their
+//! commits: each statement comes to what it came to then.
 //!
-//! Locks are held until a transaction ends, so the order of commits must be such an order. A wait that ends in a
-//! timeout is a deadlock that was not found.
+//! Locks are held until a transaction ends, so the order of commits must be such an order. A wait
+//! that ends in a timeout is a deadlock that was not found.
 
 #![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
 
@@ -213,8 +213,8 @@ fn scan(
 /// Statements of a transaction that committed, and what they came to.
 type Log = Vec<(Op, Outcome)>;
 
-/// Runs a transaction; `None` if it was chosen to give way. What it takes back is not in the log: nobody keeps for it what
-/// it has only written since a savepoint.
+/// Runs a transaction; `None` if it was chosen to give way. What it takes back is not in the log:
+/// nobody keeps for it what it has only written since a savepoint.
 fn work(txn: &mut Transaction, table: &Table, rng: &mut Rng) -> Option<Log> {
     let (mut log, mut savepoints): (Log, Vec<(usize, Savepoint)>) = Default::default();
     for _ in 0..rng.usize(1..8) {

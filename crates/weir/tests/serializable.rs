@@ -303,7 +303,8 @@ fn counts_written_down_are_those_of_a_serial_order() {
     }
 }
 
-/// Groups never have more members than is checked before one joins, whatever joins and leaves meanwhile.
+/// Groups never have more members than is checked before one joins, whatever joins and leaves
+/// meanwhile.
 #[test]
 fn a_limit_that_is_checked_before_each_insert_holds() {
     const LIMIT: usize = 3;

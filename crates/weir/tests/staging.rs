@@ -312,7 +312,8 @@ fn definitions_change_while_entries_move() {
     assert_sound(&db);
 }
 
-/// An entry that grows while it is staged is there whatever its length, and as before once that is taken back.
+/// An entry that grows while it is staged is there whatever its length, and as before once that is
+/// taken back.
 #[test]
 fn a_staged_entry_grows() {
     let dir = tempfile::tempdir().unwrap();
@@ -423,7 +424,8 @@ impl weir_governor::Policy for LogUsed {
     }
 }
 
-/// With memory for all: inserts are staged where a small log and the device are the limit, and nowhere else.
+/// With memory for all: inserts are staged where a small log and the device are the limit, and
+/// nowhere else.
 #[test]
 fn a_small_log_at_the_limit_of_the_device_stages() {
     let _watchdog = Watchdog::new("inserts that are to be staged");
@@ -468,7 +470,8 @@ fn a_small_log_at_the_limit_of_the_device_stages() {
     }
 }
 
-/// Rows deleted and inserted again by the transaction that scans them, ahead of the scan and behind it.
+/// Rows deleted and inserted again by the transaction that scans them, ahead of the scan and behind
+/// it.
 #[test]
 fn a_scan_finds_what_its_transaction_deletes_and_inserts_again() {
     let seed = seed();
@@ -519,7 +522,8 @@ fn a_scan_finds_what_its_transaction_deletes_and_inserts_again() {
     }
 }
 
-/// A snapshot that lasts keeps nothing in the staging trees that was inserted and committed after it.
+/// A snapshot that lasts keeps nothing in the staging trees that was inserted and committed after
+/// it.
 #[test]
 fn an_old_snapshot_does_not_keep_entries_from_being_moved() {
     let dir = tempfile::tempdir().unwrap();
@@ -561,7 +565,8 @@ fn an_old_snapshot_does_not_keep_entries_from_being_moved() {
     assert_sound(&db);
 }
 
-/// A prepared transaction that nobody decides keeps no entry of others, whatever was done to it before.
+/// A prepared transaction that nobody decides keeps no entry of others, whatever was done to it
+/// before.
 #[test]
 fn a_prepared_transaction_does_not_keep_entries_from_being_moved() {
     let dir = tempfile::tempdir().unwrap();
@@ -661,7 +666,8 @@ fn near_the_dirty_limit_entries_wait_for_others_of_their_leaf() {
     assert!(with * 3 < without, "{with} pages written, {without} without staging");
 }
 
-/// What is staged can't be moved before its transaction ends, so that transaction doesn't wait for it.
+/// What is staged can't be moved before its transaction ends, so that transaction doesn't wait for
+/// it.
 #[test]
 fn a_transaction_larger_than_what_may_be_staged_gets_through() {
     let _watchdog = Watchdog::new("a_transaction_larger_than_what_may_be_staged_gets_through");
@@ -679,8 +685,8 @@ fn a_transaction_larger_than_what_may_be_staged_gets_through() {
     compare(&mut db.begin(Isolation::RepeatableRead).unwrap(), &table, &model, "the end");
 }
 
-/// What lies in both trees is given many entries at once, in order, forwards and backwards, and once only though it
-/// is moved between two looks at it.
+/// What lies in both trees is given many entries at once, in order, forwards and backwards, and
+/// once only though it is moved between two looks at it.
 #[test]
 fn entries_of_both_trees_are_given_together() {
     use weir::{Entry, KeyOf, Lock, RawIndex, RawRange, Schema};

@@ -22,8 +22,8 @@ fn open(disk: &SimDisk) -> Result<Database, weir::Error> {
     Database::open_on(Arc::new(disk.clone()), options.staging_leaves(4))
 }
 
-/// A database with all that a start has to do: changes in the log alone, a transaction that was running, one
-/// that was prepared, undo that waits for purge. What must be found in it.
+/// A database with all that a start has to do: changes in the log alone, a transaction that was
+/// running, one that was prepared, undo that waits for purge. What must be found in it.
 fn interrupted() -> (SimDisk, Vec<(u64, Item)>) {
     let disk = SimDisk::new(1);
     let db = open(&disk).unwrap();
@@ -93,7 +93,8 @@ fn a_crash_at_each_operation_of_a_start_loses_nothing() {
     assert!(crashed > 40, "{crashed} starts were cut short, of {operations} operations each");
 }
 
-/// Changes that are in the log alone, of more pages than fit into memory: they are read many at a time.
+/// Changes that are in the log alone, of more pages than fit into memory: they are read many at a
+/// time.
 #[test]
 fn recovery_reads_pages_together() {
     let disk = SimDisk::new(1);
@@ -127,8 +128,8 @@ fn recovery_reads_pages_together() {
     }
 }
 
-/// A log that was written with much memory is applied with little: pages are written again and again, and what
-/// they leave is used again.
+/// A log that was written with much memory is applied with little: pages are written again and
+/// again, and what they leave is used again.
 #[test]
 fn recovery_with_little_memory_uses_places_again() {
     let disk = SimDisk::new(1);
@@ -164,7 +165,8 @@ fn recovery_with_little_memory_uses_places_again() {
     same(&expected, &all_items(&mut db.begin(Isolation::default()).unwrap(), &table), "all");
 }
 
-/// Definitions were changed, and files became longer, in a database that somebody else was told is complete.
+/// Definitions were changed, and files became longer, in a database that somebody else was told is
+/// complete.
 #[test]
 fn other_handles_are_told_that_the_database_is_closed() {
     let disk = SimDisk::new(1);
@@ -200,7 +202,8 @@ fn other_handles_are_told_that_the_database_is_closed() {
     assert_eq!(db.table_names(), ["t"]);
 }
 
-/// Who committed with less than `Durability::Sync` was told that it has, and nothing of it was found again.
+/// Who committed with less than `Durability::Sync` was told that it has, and nothing of it was
+/// found again.
 #[test]
 fn a_commit_after_the_close_is_refused() {
     for durability in [Durability::Sync, Durability::Write, Durability::Relaxed] {
@@ -305,8 +308,8 @@ fn who_waits_for_a_row_is_told_of_the_close() {
     });
 }
 
-/// The log is applied while others read and change what it is about, in threads of their own, and who closes the database
-/// or kills it meanwhile loses nothing.
+/// The log is applied while others read and change what it is about, in threads of their own, and
+/// who closes the database or kills it meanwhile loses nothing.
 #[test]
 fn a_database_is_read_and_changed_while_it_is_recovered() {
     let disk = SimDisk::new(1);
@@ -361,7 +364,8 @@ fn a_database_is_read_and_changed_while_it_is_recovered() {
     assert!(on_demand > 0, "no page was wanted before its turn");
 }
 
-/// The log before the table isn't read; without the table, or beside another control file, it is, and the same is found.
+/// The log before the table isn't read; without the table, or beside another control file, it is,
+/// and the same is found.
 #[test]
 fn a_start_reads_the_log_from_the_dirty_page_table_on() {
     let disk = SimDisk::new(1);

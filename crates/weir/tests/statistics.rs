@@ -96,14 +96,16 @@ fn large_tables_are_judged_by_a_few_pages() {
     assert!(different.is_sorted());
 }
 
-/// An index by random keys is built as full as random inserts would leave it; one by keys in the order of the rows, full.
+/// An index by random keys is built as full as random inserts would leave it; one by keys in the
+/// order of the rows, full.
 #[test]
 fn leaves_of_a_built_index_do_not_split_together() {
     let dir = tempfile::tempdir().unwrap();
     let db = open(dir.path());
     let schema = Schema::raw(vec![], vec![]).unwrap();
     let table = db.create_table("t", schema).unwrap();
-    // A row has two numbers below 102,000: one in no order, and one that rises but for every fifth row.
+    // A row has two numbers below 102,000: one in no order, and one that rises but for every fifth
+    // row.
     let insert = |from: u32, to: u32, indexed: bool| {
         let mut txn = db.begin(Isolation::RepeatableRead).unwrap();
         for n in from..to {
@@ -234,7 +236,8 @@ fn bounds_of_a_typed_table_are_estimated_by_any_of_its_indexes() {
     assert!(matches!(of_raw, Err(Error::NotTyped(_))), "{of_raw:?}");
 }
 
-/// The leaves at the ends of a value's rows are those that are just being filled: all others have many more.
+/// The leaves at the ends of a value's rows are those that are just being filled: all others have
+/// many more.
 #[test]
 fn rows_of_one_value_are_estimated_by_what_lies_between() {
     const ROWS: u64 = 60_000;

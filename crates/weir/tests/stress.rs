@@ -209,8 +209,8 @@ fn transfers_with_a_tiny_log_that_grows_and_shrinks() {
     });
 }
 
-/// Every writer gets on after every change of the capacity, whatever it was and whatever it is; the longest
-/// that one took for a transaction is printed.
+/// Every writer gets on after every change of the capacity, whatever it was and whatever it is; the
+/// longest that one took for a transaction is printed.
 #[test]
 fn writers_go_on_while_the_capacity_changes() {
     let _watchdog = Watchdog::new("writers while the capacity changes");
@@ -522,7 +522,8 @@ fn counters_lose_no_update() {
     }
 }
 
-/// Two that lock the first two counters in different orders: so there is a deadlock however threads run.
+/// Two that lock the first two counters in different orders: so there is a deadlock however threads
+/// run.
 fn one_of_two_gives_way(db: &Database, table: &Table) {
     let mut one = db.begin(Isolation::default()).unwrap();
     let mut other = db.begin(Isolation::default()).unwrap();

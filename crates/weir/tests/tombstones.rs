@@ -12,8 +12,8 @@ use weir::{
     Transaction, Value,
 };
 
-/// Entries of few keys are deleted, come back, and get values of any length; they are hidden, in whatever state they are,
-/// and seen as each snapshot has to see them.
+/// Entries of few keys are deleted, come back, and get values of any length; they are hidden, in
+/// whatever state they are, and seen as each snapshot has to see them.
 #[test]
 fn tombstones_hide_what_they_are_to_hide() {
     const LENGTHS: [usize; 6] = [0, 1, 10, 3590, 4000, 9000];

@@ -1,18 +1,19 @@
 //! Several engines, the same steps, one after the other.
 //!
-//! Each engine and number of clients runs in a process of its own, so that memory, processor time and
-//! device traffic are its own, and none inherits a warm or fragmented heap. The child is this same
-//! program, running `bench insert`; its result comes back as the JSON document that it stores.
+//! Each engine and number of clients runs in a process of its own, so that memory, processor time
+//! and device traffic are its own, and none inherits a warm or fragmented heap. The child is this
+//! same program, running `bench insert`; its result comes back as the JSON document that it stores.
 //! Before each the system writes what it still has of the one before: nobody pays for another's
 //! debts.
 //!
-//! Rounds can be repeated, all engines in each, and a line of the table is then that of the run with the
-//! median rate ([`crate::rounds`]).
+//! Rounds can be repeated, all engines in each, and a line of the table is then that of the run
+//! with the median rate ([`crate::rounds`]).
 //!
-//! Engines are embedded in the child, or storage engines of servers that are started here, a new one for
-//! each run ([`crate::server`]); the child is their client then. A new server's memory is the system's to
-//! provide, page by page, and where that is a guest its host's as well, which costs a load as much with a fast
-//! engine as with a slow one. So servers may be warmed up: another child does the first step before.
+//! Engines are embedded in the child, or storage engines of servers that are started here, a new
+//! one for each run ([`crate::server`]); the child is their client then. A new server's memory is
+//! the system's to provide, page by page, and where that is a guest its host's as well, which costs
+//! a load as much with a fast engine as with a slow one. So servers may be warmed up: another child
+//! does the first step before.
 
 mod table;
 
@@ -73,7 +74,8 @@ pub struct Plan {
     pub rounds: u32,
     /// Steps of `bench insert`, as they are written.
     pub steps: String,
-    /// Those that a server does before it is measured, on tables of their own that are dropped again.
+    /// Those that a server does before it is measured, on tables of their own that are dropped
+    /// again.
     pub warm_up: Option<String>,
     /// The other arguments of `bench insert` that are the same for all.
     pub arguments: Vec<String>,
@@ -88,8 +90,8 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Runs everything, in order, until `stop` is set, and tells of each beginning. One that fails does not
-    /// keep the others from running.
+    /// Runs everything, in order, until `stop` is set, and tells of each beginning. One that fails
+    /// does not keep the others from running.
     ///
     /// # Errors
     /// When a child process can't be started at all.
@@ -194,7 +196,8 @@ impl Plan {
         Ok(run.and_then(|run| self.complete(run, document).map_err(|error| error.to_string())))
     }
 
-    /// Adds to a run what its process couldn't know: how the server was started, and which processors that has.
+    /// Adds to a run what its process couldn't know: how the server was started, and which
+    /// processors that has.
     fn complete(&self, mut run: Run, document: &Path) -> Result<Run> {
         run.settings.binlog = self.servers.binlog;
         run.settings.pinned = self.servers.pinning.is_some();

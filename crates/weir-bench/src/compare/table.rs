@@ -67,8 +67,8 @@ pub fn table(outcomes: &[Outcome]) -> String {
     text
 }
 
-/// Whether `first` and an engine are both Weir in this process, through different interfaces: none is the other's rival. Two
-/// servers with other settings are.
+/// Whether `first` and an engine are both Weir in this process, through different interfaces: none
+/// is the other's rival. Two servers with other settings are.
 fn is_another_weir(outcomes: &[Outcome], first: &str, engine: &str) -> bool {
     let is_weir = |name: &str| {
         let runs = outcomes.iter().filter(|outcome| outcome.name == name);
@@ -91,7 +91,8 @@ fn remarks(outcomes: &[Outcome]) -> Vec<String> {
     remarks
 }
 
-/// What runs at a rate does less, and queries beside it are the quicker, for inserts that were left out.
+/// What runs at a rate does less, and queries beside it are the quicker, for inserts that were left
+/// out.
 fn behind(outcome: &Outcome, run: &Run) -> Vec<String> {
     missed(run).iter().map(|missed| format!("{}: {missed}", who(outcome))).collect()
 }
@@ -159,8 +160,8 @@ fn cells(
     ]
 }
 
-/// The names of everything that any outcome measured, in the order of the steps. A scan counts once for
-/// each index: the first time, which may have to read, and the last.
+/// The names of everything that any outcome measured, in the order of the steps. A scan counts once
+/// for each index: the first time, which may have to read, and the last.
 fn measures(outcomes: &[Outcome]) -> Vec<String> {
     let longest = outcomes.iter().filter_map(|outcome| outcome.run.as_ref().ok());
     let Some(run) = longest.max_by_key(|run| run.steps.len()) else { return Vec::new() };

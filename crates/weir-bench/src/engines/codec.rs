@@ -1,9 +1,9 @@
 //! Rows and index entries as bytes, for engines that store bytes.
 //!
-//! Keys compare as bytes in the order of their columns: every number is big-endian and of fixed width,
-//! 4 bytes where SQL would have an `int`, 8 for dates and transaction ids. An index key is the index's
-//! columns and the primary key; its value is empty. A row's value is every column but the primary key,
-//! the text last.
+//! Keys compare as bytes in the order of their columns: every number is big-endian and of fixed
+//! width, 4 bytes where SQL would have an `int`, 8 for dates and transaction ids. An index key is
+//! the index's columns and the primary key; its value is empty. A row's value is every column but
+//! the primary key, the text last.
 
 use crate::engine::IndexEntry;
 use crate::error::{Error, Result};

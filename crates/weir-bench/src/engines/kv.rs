@@ -1,13 +1,15 @@
 //! Rows with three secondary indexes on engines that only know keys and values.
 //!
 //! A [`KvStore`] is one client's connection to such an engine, with one key space per index of the
-//! client's table. [`KvSession`] keeps the indexes on top of it: rows are put with their three index
-//! entries in the same transaction; a delete reads the row first, to know which entries go with it. A
-//! transaction goes through one index after the other, in the order of its keys, as somebody would who
-//! wants it to look good: neighbours come one after the other, and a tree is left once.
+//! client's table. [`KvSession`] keeps the indexes on top of it: rows are put with their three
+//! index entries in the same transaction; a delete reads the row first, to know which entries go
+//! with it. A transaction goes through one index after the other, in the order of its keys, as
+//! somebody would who wants it to look good: neighbours come one after the other, and a tree is
+//! left once.
 //!
-//! Indexes of a filled table are built from sorted keys, which is what every engine here does best. Keys
-//! are sorted in memory, in several runs when they take more than a quarter of the engine's memory.
+//! Indexes of a filled table are built from sorted keys, which is what every engine here does best.
+//! Keys are sorted in memory, in several runs when they take more than a quarter of the engine's
+//! memory.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,8 +46,8 @@ pub trait KvStore {
 
     /// Reads a row's value by a snapshot of its own.
     fn get<T>(&mut self, key: &[u8], with: impl FnOnce(&[u8]) -> T) -> Result<Option<T>>;
-    /// Visits keys and values from the first at or after `from` in order, by one snapshot, until `visit`
-    /// says no. Long ones are told apart so that engines can read ahead.
+    /// Visits keys and values from the first at or after `from` in order, by one snapshot, until
+    /// `visit` says no. Long ones are told apart so that engines can read ahead.
     fn iterate(
         &mut self,
         index: Index,

@@ -1,14 +1,14 @@
 //! LMDB: a copy-on-write B+tree in a memory map, one writer at a time.
 //!
-//! Each index of each table is a named database of one environment. Rows arrive in key order, which LMDB
-//! is told (`MDB_APPEND`).
+//! Each index of each table is a named database of one environment. Rows arrive in key order, which
+//! LMDB is told (`MDB_APPEND`).
 //!
-//! LMDB has no log: it writes whole pages at every commit. With `write` and `relaxed` that is not synced
-//! (`MDB_NOSYNC`): a crash of the machine, not of the process, may lose the last commits, and nothing
-//! else "if the filesystem preserves write order and the MDB_WRITEMAP flag is not used" (`lmdb.h`). So
-//! that flag is an engine of its own here, `lmdb-writemap`: it spares LMDB a copy and a system call per changed
-//! page, and a crash of the machine may leave a broken database. Its cache is the page cache, which no
-//! setting limits.
+//! LMDB has no log: it writes whole pages at every commit. With `write` and `relaxed` that is not
+//! synced (`MDB_NOSYNC`): a crash of the machine, not of the process, may lose the last commits,
+//! and nothing else "if the filesystem preserves write order and the MDB_WRITEMAP flag is not used"
+//! (`lmdb.h`). So that flag is an engine of its own here, `lmdb-writemap`: it spares LMDB a copy
+//! and a system call per changed page, and a crash of the machine may leave a broken database. Its
+//! cache is the page cache, which no setting limits.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -124,8 +124,8 @@ impl ffi::Val {
     /// The bytes that LMDB points to.
     ///
     /// # Safety
-    /// LMDB must have set the value, and the transaction that it belongs to must neither end nor write
-    /// while the slice is used.
+    /// LMDB must have set the value, and the transaction that it belongs to must neither end nor
+    /// write while the slice is used.
     unsafe fn bytes<'a>(&self) -> &'a [u8] {
         if self.size == 0 {
             return &[];

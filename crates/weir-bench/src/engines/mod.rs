@@ -11,8 +11,9 @@
 //! | `model`      | ordered maps                 | `model.rs`      |
 //! | `server`     | the server's                 | [`sql`]         |
 //!
-//! Each is configured as somebody would who knows it and wants it to look good, within the memory and
-//! durability that all engines get. Where that can't be the same for all, [`EngineInfo::notes`] says so.
+//! Each is configured as somebody would who knows it and wants it to look good, within the memory
+//! and durability that all engines get. Where that can't be the same for all, [`EngineInfo::notes`]
+//! says so.
 //!
 //! [`EngineInfo::notes`]: crate::engine::EngineInfo::notes
 

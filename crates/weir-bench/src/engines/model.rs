@@ -1,5 +1,5 @@
-//! Ordered maps in memory, without durability: what tests compare engines with, and a bound on what the
-//! benchmark itself costs.
+//! Ordered maps in memory, without durability: what tests compare engines with, and a bound on what
+//! the benchmark itself costs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;

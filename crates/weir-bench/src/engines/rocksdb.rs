@@ -1,17 +1,18 @@
 //! RocksDB: a log-structured merge tree.
 //!
-//! One column family per index, shared by all tables; keys begin with the number of the table. So primary
-//! keys, which arrive in order, move down the levels without being rewritten. Each client owns its
-//! table, so that a `WriteBatch` is all the transaction it needs: atomic, without locks, which is the
-//! quickest that RocksDB has. Index entries are written once and deleted once: `SingleDelete`.
+//! One column family per index, shared by all tables; keys begin with the number of the table. So
+//! primary keys, which arrive in order, move down the levels without being rewritten. Each client
+//! owns its table, so that a `WriteBatch` is all the transaction it needs: atomic, without locks,
+//! which is the quickest that RocksDB has. Index entries are written once and deleted once:
+//! `SingleDelete`.
 //!
 //! Reads and compactions go past the page cache where the file system lets them, so that the memory
 //! limit is kept; a quarter of the memory is for memtables.
 //!
 //! Durability: `sync` syncs the log at commit; `write` hands it to the system at commit; `relaxed`
-//! keeps it in RocksDB's buffer and syncs it once a second. Log files are not recycled, which would make syncs
-//! cheaper: RocksDB 7.8 turns that off (`recycle_log_file_num` is 0 again) but in the recovery mode that skips over
-//! damage.
+//! keeps it in RocksDB's buffer and syncs it once a second. Log files are not recycled, which would
+//! make syncs cheaper: RocksDB 7.8 turns that off (`recycle_log_file_num` is 0 again) but in the
+//! recovery mode that skips over damage.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::fs;
@@ -77,8 +78,8 @@ impl Db {
 
 impl Drop for Db {
     fn drop(&mut self) {
-        // SAFETY: everything was created by `open`, the database itself unless that failed, and sessions, which borrow
-        // the engine, are gone.
+        // SAFETY: everything was created by `open`, the database itself unless that failed, and
+        // sessions, which borrow the engine, are gone.
         unsafe {
             if !self.raw.is_null() {
                 for cf in self.cfs {
@@ -154,8 +155,8 @@ impl RocksDb {
 fn open(options: &EngineOptions, memory: Memory, direct: bool) -> Result<Db> {
     let path = CString::new(options.dir.as_os_str().as_bytes())
         .map_err(|_| Error::engine(NAME, "open", "a path with a zero byte"))?;
-    // SAFETY: options are created, set and handed over as RocksDB documents; `Db` destroys all but those of the database,
-    // also if that can't be opened.
+    // SAFETY: options are created, set and handed over as RocksDB documents; `Db` destroys all but
+    // those of the database, also if that can't be opened.
     unsafe {
         let cache = ffi::rocksdb_cache_create_lru(memory.cache);
         let rows = cf_options(memory, cache, true);
@@ -219,7 +220,8 @@ unsafe fn cf_options(
     cache: *mut ffi::cache_t,
     filter: bool,
 ) -> *mut ffi::options_t {
-    // SAFETY: plain setters on new options; table options are copied by the factory, and own the filter.
+    // SAFETY: plain setters on new options; table options are copied by the factory, and own the
+    // filter.
     unsafe {
         let cf = ffi::rocksdb_options_create();
         ffi::rocksdb_options_set_compression(cf, ffi::LZ4);

@@ -1,9 +1,9 @@
 //! SQLite in WAL mode, with its own indexes.
 //!
 //! SQLite has one writer at a time, and a connection's cache is void after another connection has
-//! written. So all clients share one writing connection, which has nearly all of the memory; each session
-//! has a connection of its own for reading, which reads the file through a memory map. Statements are
-//! prepared once.
+//! written. So all clients share one writing connection, which has nearly all of the memory; each
+//! session has a connection of its own for reading, which reads the file through a memory map.
+//! Statements are prepared once.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

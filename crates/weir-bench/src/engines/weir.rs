@@ -1,7 +1,8 @@
-//! Weir, by its public API, as any embedding program would use it: with typed tables ([`typed`]), or with raw ones
-//! ([`raw`]), whose rows are bytes, as the other engines' are.
+//! Weir, by its public API, as any embedding program would use it: with typed tables ([`typed`]),
+//! or with raw ones ([`raw`]), whose rows are bytes, as the other engines' are.
 //!
-//! Reads run in transactions of their own, so that each sees one snapshot; index reads are covering.
+//! Reads run in transactions of their own, so that each sees one snapshot; index reads are
+//! covering.
 
 mod raw;
 mod typed;

@@ -1,10 +1,10 @@
 //! WiredTiger: a B+tree with a log and checkpoints, as MongoDB uses it.
 //!
-//! Each index of each table is a table of WiredTiger's, configured as MongoDB configures its collections
-//! (compressed) and indexes (prefix compression, 16 KiB pages). One session per client, with one
-//! cursor per index. A checkpoint starts whenever the log has grown by the redo capacity; until then, half
-//! of the cache may be dirty (`eviction_dirty_target`), which doubles the rate of a load that fits into
-//! memory compared with the default of 5 %.
+//! Each index of each table is a table of WiredTiger's, configured as MongoDB configures its
+//! collections (compressed) and indexes (prefix compression, 16 KiB pages). One session per client,
+//! with one cursor per index. A checkpoint starts whenever the log has grown by the redo capacity;
+//! until then, half of the cache may be dirty (`eviction_dirty_target`), which doubles the rate of
+//! a load that fits into memory compared with the default of 5 %.
 //!
 //! Durability: `sync` syncs the log at commit; `write` hands it to the system at commit
 //! (`method=none`); `relaxed` leaves it in WiredTiger's buffers and syncs it once a second.

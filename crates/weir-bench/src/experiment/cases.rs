@@ -82,8 +82,8 @@ fn redo_size(scale: f64) -> Vec<Case> {
     let rows = 2e6 * scale;
     let data = rows * ROW_BYTES;
     // What a row costs rises as the table grows. Whether rows come evenly shows when it doesn't.
-    // And whether they do when neither device nor processors are the limit: at a part of that rate. And with inserts, as
-    // the table is loaded, but at a size that stays.
+    // And whether they do when neither device nor processors are the limit: at a part of that rate.
+    // And with inserts, as the table is loaded, but at a size that stays.
     let (seconds, longer) = ((20.0 * scale).max(3.0).round(), (25.0 * scale).max(3.0).round());
     let text = format!(
         "load,update:seconds={seconds},update:rate=75%:seconds={longer},l.i1:delete:seconds={longer}"
@@ -105,7 +105,8 @@ fn redo_size(scale: f64) -> Vec<Case> {
                 cases.push(case(device, memory, name, data / part));
             }
             if (device, name) == ("fast", "cached") {
-                // So large a log that no deadline comes, and none is written before: how even the machine is.
+                // So large a log that no deadline comes, and none is written before: how even the
+                // machine is.
                 let mut none = case(device, memory, name, 10.0 * data);
                 none.settings.flush.policy = "at-deadline".into();
                 cases.push(Case { label: "fast-cached-no-writes".into(), ..none });

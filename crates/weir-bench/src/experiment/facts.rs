@@ -20,7 +20,8 @@ pub struct Facts {
     pub rate_99: f64,
     /// The slowest second.
     pub rate_min: f64,
-    /// Change of the rate over the whole time, as a share of the mean: of the line through all seconds.
+    /// Change of the rate over the whole time, as a share of the mean: of the line through all
+    /// seconds.
     pub trend: f64,
     /// What becomes of the rate as rows are added.
     #[serde(default)]
@@ -54,8 +55,8 @@ pub struct Facts {
     pub dirty_max: f64,
     /// What that may be.
     pub dirty_limit: f64,
-    /// Time that writers were held back by pacing, by the dirty limit, and by a full log; seconds of all
-    /// clients together.
+    /// Time that writers were held back by pacing, by the dirty limit, and by a full log; seconds
+    /// of all clients together.
     pub waits_seconds: [f64; 3],
 }
 
@@ -75,7 +76,8 @@ impl Facts {
         share(self.pages_max, self.pages_mean)
     }
 
-    /// Facts of a step without the first `skip` of its seconds (a share). `None` if it took no second.
+    /// Facts of a step without the first `skip` of its seconds (a share). `None` if it took no
+    /// second.
     pub fn of(step: &StepResult, skip: f64) -> Option<Facts> {
         let seconds = whole_seconds(step);
         let skip = (seconds.len() as f64 * skip) as usize;

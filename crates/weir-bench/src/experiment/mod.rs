@@ -8,8 +8,9 @@
 //! | `decay`           | whether throughput falls as a table grows                                      |
 //! | `wave`            | whether updates of cached data come evenly through a small log and device      |
 //!
-//! A [`Case`] is one run of the benchmark ([`crate::run`]); what the table says of it are its [`Facts`].
-//! Sizes follow from `scale`: at 1 an experiment takes a few minutes, everything else is in proportion.
+//! A [`Case`] is one run of the benchmark ([`crate::run`]); what the table says of it are its
+//! [`Facts`]. Sizes follow from `scale`: at 1 an experiment takes a few minutes, everything else is
+//! in proportion.
 
 mod cases;
 mod facts;
@@ -116,8 +117,8 @@ pub struct CaseReport {
 }
 
 impl CaseReport {
-    /// Of `case`, which was `run`, with every second in `file`. `None` if its steps weren't reached or took
-    /// no second.
+    /// Of `case`, which was `run`, with every second in `file`. `None` if its steps weren't reached
+    /// or took no second.
     pub fn of(case: &Case, run: &Run, file: String) -> Option<CaseReport> {
         let facts = Facts::of(run.steps.get(case.step)?, case.skip)?;
         // In the first laps of the log, pages go that the step before has changed.

@@ -1,15 +1,16 @@
 //! What becomes of the rate as rows are added: slopes, and how sure they are.
 //!
-//! Seconds are put into blocks, and a line is fitted through the rates of the blocks by least squares. What is
-//! near in time is alike, so the margin is widened by what neighbouring blocks have in common. Slopes are
-//! told per 10 million rows, as a share of the mean rate.
+//! Seconds are put into blocks, and a line is fitted through the rates of the blocks by least
+//! squares. What is near in time is alike, so the margin is widened by what neighbouring blocks
+//! have in common. Slopes are told per 10 million rows, as a share of the mean rate.
 //!
-//! More data has its price in itself: deeper trees and colder caches, and a smaller part of the pages in memory. So
-//! three slopes are told:
+//! More data has its price in itself: deeper trees and colder caches, and a smaller part of the
+//! pages in memory. So three slopes are told:
 //! - `all`: of all rows;
-//! - `late`: of the second half of the rows, in which the number of levels and comparisons all but stays;
-//! - `late_alike`: that, at an equal number of pages read and written per row. What is left here is what more
-//!   data doesn't explain.
+//! - `late`: of the second half of the rows, in which the number of levels and comparisons all but
+//!   stays;
+//! - `late_alike`: that, at an equal number of pages read and written per row. What is left here is
+//!   what more data doesn't explain.
 
 use crate::result::Second;
 use serde::{Deserialize, Serialize};
@@ -203,7 +204,8 @@ mod tests {
     #[test]
     fn what_pages_per_row_explain_is_told_apart() {
         let rng = std::cell::RefCell::new(fastrand::Rng::with_seed(5));
-        // Ever more pages per row, with ups and downs, and a rate that follows them and nothing else.
+        // Ever more pages per row, with ups and downs, and a rate that follows them and nothing
+        // else.
         let pages = |rows: f64| 0.5 + rows / 2e8 + 0.2 * (rng.borrow_mut().f64() - 0.5);
         let slopes = Slopes::of(&load(2000, pages, |_, pages| 1e5 / (1.0 + pages)));
         let (late, alike) = (slopes.late.expect("enough"), slopes.late_alike.expect("enough"));

@@ -121,8 +121,8 @@ fn columns(names: &'static [&'static str]) -> impl Iterator<Item = &'static Colu
     })
 }
 
-/// The tables of an experiment: of the step it is about, and, where there is one, of that in which the data
-/// has its size.
+/// The tables of an experiment: of the step it is about, and, where there is one, of that in which
+/// the data has its size.
 pub fn tables(experiment: Experiment, cases: &[CaseReport]) -> String {
     let mut text = table(shown(experiment), cases, |case| Some(&case.facts));
     let steady = shown_steady(experiment);

@@ -1,11 +1,11 @@
 //! sysbench's OLTP tests on private servers, one engine after the other.
 //!
-//! For each server: start it, fill the tables, and run each test with each number of threads, the tests in
-//! the same order on the same tables. Rounds of all that can be repeated, the servers in turn, each time on new
-//! tables; or servers stand side by side ([`crate::turns`]). Each second's transactions are kept, with the
-//! engine's figures; the first seconds of each run, while
-//! caches fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set after the
-//! tables are filled, this is the experiment that shows waves of page writing.
+//! For each server: start it, fill the tables, and run each test with each number of threads, the
+//! tests in the same order on the same tables. Rounds of all that can be repeated, the servers in
+//! turn, each time on new tables; or servers stand side by side ([`crate::turns`]). Each second's
+//! transactions are kept, with the engine's figures; the first seconds of each run, while caches
+//! fill and logs are new, are dropped. With a limit of I/O ([`crate::io_limit`]), which is set
+//! after the tables are filled, this is the experiment that shows waves of page writing.
 
 pub mod document;
 pub mod figures;
@@ -63,8 +63,9 @@ pub struct Plan {
     pub table_rows: u64,
     /// How often: all servers in turn, then all again.
     pub rounds: u32,
-    /// Whether all servers are there at once, one of them at work while the others are stopped, and each case runs on
-    /// all of them before the next, instead of all cases on a server before the next server.
+    /// Whether all servers are there at once, one of them at work while the others are stopped, and
+    /// each case runs on all of them before the next, instead of all cases on a server before the
+    /// next server.
     pub side_by_side: bool,
     /// Length of each run.
     pub seconds: u32,

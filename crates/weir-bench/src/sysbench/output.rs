@@ -26,7 +26,8 @@ pub fn seconds(text: &str) -> Vec<Second> {
     text.lines().filter_map(second).collect()
 }
 
-/// A line such as `[ 3s ] thds: 8 tps: 1.00 qps: 2.00 (r/w/o: ...) lat (ms,95%): 3.00 err/s: 0.00 ...`.
+/// A line such as `[ 3s ] thds: 8 tps: 1.00 qps: 2.00 (r/w/o: ...) lat (ms,95%): 3.00 err/s: 0.00
+/// ...`.
 fn second(line: &str) -> Option<Second> {
     let (number, rest) = line.strip_prefix('[')?.split_once("s ]")?;
     let value = |name: &str| -> Option<f64> {

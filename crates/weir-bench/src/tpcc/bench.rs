@@ -70,7 +70,8 @@ impl<'a> Bench<'a> {
         (first..=self.sequences).map(|sequence| self.plan.seed << 32 | sequence).collect()
     }
 
-    /// Has clients do `jobs`, which end when `ended` is set: by an interrupt, or by a client that fails.
+    /// Has clients do `jobs`, which end when `ended` is set: by an interrupt, or by a client that
+    /// fails.
     fn phase<S, T: Send>(
         &self,
         watch: &mut Watch,
@@ -130,8 +131,8 @@ impl<'a> Bench<'a> {
         Ok(Some(measured))
     }
 
-    /// Has clients work, and fills in what came of it; `None` if an interrupt comes before the run. One that comes
-    /// later ends it.
+    /// Has clients work, and fills in what came of it; `None` if an interrupt comes before the run.
+    /// One that comes later ends it.
     ///
     /// # Errors
     /// The engine's, and books that don't agree.

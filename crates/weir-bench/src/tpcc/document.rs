@@ -90,8 +90,8 @@ pub struct Run {
     pub rolled_back: u64,
     /// How often a transaction was rolled back by the engine and run again.
     pub retries: u64,
-    /// Latencies, those of all tries together; new orders that were rolled back as they were meant to be
-    /// count here, but not in `tpm_c`.
+    /// Latencies, those of all tries together; new orders that were rolled back as they were meant
+    /// to be count here, but not in `tpm_c`.
     pub kinds: BTreeMap<Kind, Latency>,
     /// Time and resources.
     pub measured: Measured,

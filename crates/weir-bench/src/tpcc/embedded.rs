@@ -1,6 +1,7 @@
 //! TPC-C on the embedded engine, by its public API.
 //!
-//! Rows that are going to be changed are read under lock, others as the transaction's snapshot has them.
+//! Rows that are going to be changed are read under lock, others as the transaction's snapshot has
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;

@@ -1,8 +1,9 @@
 //! TPC-C: orders, payments and deliveries of a wholesaler, on the embedded engine and on servers.
 //!
-//! Tables, inputs, transactions and their mix are the standard's, revision 5.11. As with most drivers of it, clients neither think nor
-//! type, and each transaction is of any warehouse; so `tpmC` here is no result in the standard's sense, but good for
-//! comparing engines. After each run the standard's conditions of consistency are checked, and that no order is lost.
+//! Tables, inputs, transactions and their mix are the standard's, revision 5.11. As with most
+//! drivers of it, clients neither think nor type, and each transaction is of any warehouse; so
+//! `tpmC` here is no result in the standard's sense, but good for comparing engines. After each run
+//! the standard's conditions of consistency are checked, and that no order is lost.
 //!
 //! [`SHORTCUTS`] tells what else is easier than the standard has it, for all engines alike.
 //!
@@ -100,8 +101,8 @@ pub struct Plan {
     pub clients: Vec<u32>,
     /// How often: all in turn, then all again.
     pub rounds: u32,
-    /// Whether all are there at once, and each number of clients works on all of them before the next: see [`crate::turns`].
-    /// Of private servers the others are stopped meanwhile.
+    /// Whether all are there at once, and each number of clients works on all of them before the
+    /// next: see [`crate::turns`]. Of private servers the others are stopped meanwhile.
     pub side_by_side: bool,
     /// Length of each run.
     pub seconds: u32,
@@ -353,7 +354,8 @@ impl<'a> Comparison for Running<'a> {
 }
 
 impl Document {
-    /// Fills in on which file system the first subject is, and what a running server has of its own accord.
+    /// Fills in on which file system the first subject is, and what a running server has of its own
+    /// accord.
     fn tell_of(&mut self, subject: &Subject, opened: &Opened) {
         if self.engines.is_empty() {
             self.environment.filesystem = Environment::look(opened.place.dir()).filesystem;

@@ -1,4 +1,5 @@
-//! Random values of TPC-C: clauses 2.1.6 (NURand), 4.3.2 (texts) and 4.3.3 (what the tables begin with).
+//! Random values of TPC-C: clauses 2.1.6 (NURand), 4.3.2 (texts) and 4.3.3 (what the tables begin
+//! with).
 
 use fastrand::Rng;
 
@@ -22,13 +23,15 @@ impl Size {
         Size { warehouses, customers: 3000, items: 100_000 }
     }
 
-    /// Of a district's first orders, the first one that hasn't been delivered: the last three tenths.
+    /// Of a district's first orders, the first one that hasn't been delivered: the last three
+    /// tenths.
     pub fn first_new_order(self) -> u32 {
         self.customers - self.customers * 3 / 10 + 1
     }
 }
 
-/// The run's constants of NURand; names are loaded with another one, which differs by 66 (clause 2.1.6.1).
+/// The run's constants of NURand; names are loaded with another one, which differs by 66 (clause
+/// 2.1.6.1).
 const C_LAST_LOAD: u32 = 157;
 const C_LAST_RUN: u32 = 223;
 const C_CUSTOMER: u32 = 259;

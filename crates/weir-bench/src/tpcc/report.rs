@@ -1,4 +1,5 @@
-//! Results as tables: how the engines stand, how their tables were filled, and how long each transaction took.
+//! Results as tables: how the engines stand, how their tables were filled, and how long each
+//! transaction took.
 
 use super::document::{Document, Load, Run};
 use super::transactions::Kind;
@@ -114,7 +115,8 @@ fn counted_rows(rows: u64) -> String {
 /// An engine and its median run.
 type Line<'a> = (&'a str, Median<&'a Run>);
 
-/// The numbers of clients, in the order in which they ran first, each with the engines' median runs.
+/// The numbers of clients, in the order in which they ran first, each with the engines' median
+/// runs.
 fn cases(document: &Document) -> Vec<(u32, Vec<Line<'_>>)> {
     let mut all: Vec<u32> = Vec::new();
     for run in &document.runs {

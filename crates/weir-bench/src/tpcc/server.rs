@@ -1,4 +1,5 @@
-//! TPC-C on a server, with the statements that other drivers of it for MySQL send: prepared once, each a round trip.
+//! TPC-C on a server, with the statements that other drivers of it for MySQL send: prepared once,
+//! each a round trip.
 
 use std::fmt::Write;
 

@@ -10,7 +10,8 @@ use crate::error::{Error, Result};
 /// The time that rows have when the tables are filled, and orders later: seconds since 1970.
 pub const START: i64 = 1_767_225_600;
 
-/// An item of which, once an order has been taken, less than this would be left is first restocked by [`REFILL`].
+/// An item of which, once an order has been taken, less than this would be left is first restocked
+/// by [`REFILL`].
 pub const LEAST_LEFT: i64 = 10;
 /// See [`LEAST_LEFT`].
 pub const REFILL: i64 = 91;
@@ -97,8 +98,8 @@ pub struct Books {
 }
 
 impl Books {
-    /// Checks the standard's conditions 1 to 4 (clause 3.3.2), and that there are as many orders as the clients were told
-    /// of: `orders`, those included that the tables began with.
+    /// Checks the standard's conditions 1 to 4 (clause 3.3.2), and that there are as many orders as
+    /// the clients were told of: `orders`, those included that the tables began with.
     ///
     /// # Errors
     /// [`Error::Contents`] with what doesn't hold.

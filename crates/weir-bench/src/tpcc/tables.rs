@@ -1,8 +1,9 @@
-//! The nine tables of TPC-C (clause 1.3), defined once: the embedded engine's schemas and a server's definitions are
-//! both made of this.
+//! The nine tables of TPC-C (clause 1.3), defined once: the embedded engine's schemas and a
+//! server's definitions are both made of this.
 //!
-//! Amounts are whole cents, tax and discount ten-thousandths, times seconds since 1970; on a server they are
-//! `DECIMAL` and `DATETIME`. `history` has a number as its primary key, which the standard leaves open.
+//! Amounts are whole cents, tax and discount ten-thousandths, times seconds since 1970; on a server
+//! they are `DECIMAL` and `DATETIME`. `history` has a number as its primary key, which the standard
+//! leaves open.
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

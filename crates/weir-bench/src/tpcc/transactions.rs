@@ -77,7 +77,8 @@ pub enum Transaction {
         d: u32,
         /// Customer.
         c: u32,
-        /// What is ordered, by warehouse and item, so that no two orders wait for each other's stock.
+        /// What is ordered, by warehouse and item, so that no two orders wait for each other's
+        /// stock.
         lines: Vec<Line>,
     },
     /// [`Kind::Payment`].

@@ -29,8 +29,8 @@ impl History {
         History::default()
     }
 
-    /// Adds a sample. Counters that are lower than before belong to a database that was opened anew:
-    /// nothing before can be compared with it.
+    /// Adds a sample. Counters that are lower than before belong to a database that was opened
+    /// anew: nothing before can be compared with it.
     pub fn push(&mut self, sample: Sample) {
         if self.samples.back().is_some_and(|last| is_reset(last, &sample)) {
             self.samples.clear();

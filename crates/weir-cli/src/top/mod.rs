@@ -1,7 +1,8 @@
 //! `weir top`: a running database, live in the terminal.
 //!
-//! [`history`] keeps the last samples of the endpoint's metrics and makes rates of them; [`figures`] says
-//! which lines there are and what they are called, on the screen as in the snapshot; [`screen`] draws them.
+//! [`history`] keeps the last samples of the endpoint's metrics and makes rates of them;
+//! [`figures`] says which lines there are and what they are called, on the screen as in the
+//! snapshot; [`screen`] draws them.
 
 mod figures;
 mod history;
@@ -114,8 +115,8 @@ fn looks(address: &Address, interval: Duration) -> Receiver<Result<Sample, Fetch
     looks
 }
 
-/// Draws what is looked at until the user has seen enough. A database that goes away stays on the screen,
-/// with the reason, and is asked again.
+/// Draws what is looked at until the user has seen enough. A database that goes away stays on the
+/// screen, with the reason, and is asked again.
 fn watch(
     terminal: &mut ratatui::DefaultTerminal,
     address: &Address,

@@ -1,7 +1,9 @@
-//! What a file in memory holds: blocks that were written, over runs of the blocks that a file beneath has.
+//! What a file in memory holds: blocks that were written, over runs of the blocks that a file
+//! beneath has.
 //!
-//! Invariants: bytes past `len` are zeros; no block at or past it is written or seen; what was written once is never
-//! the file's beneath again. So what was read from there holds where it is still seen, however much later that is asked.
+//! Invariants: bytes past `len` are zeros; no block at or past it is written or seen; what was
+//! written once is never the file's beneath again. So what was read from there holds where it is
+//! still seen, however much later that is asked.
 
 use crate::{AlignedBuf, BLOCK, Result};
 use std::collections::BTreeMap;
@@ -18,8 +20,8 @@ pub(super) struct Content {
     len: u64,
     /// By number; each has [`BLOCK`] bytes, not all of them zero when they were written.
     written: BTreeMap<u64, Box<[u8]>>,
-    /// Blocks of the file beneath that are seen where nothing is written: the first of each run, and the one behind its
-    /// last. Others are zeros.
+    /// Blocks of the file beneath that are seen where nothing is written: the first of each run,
+    /// and the one behind its last. Others are zeros.
     seen: BTreeMap<u64, u64>,
     /// Memory of the disk's files.
     memory_bytes: Arc<AtomicU64>,
@@ -56,7 +58,8 @@ impl Content {
         })
     }
 
-    /// Makes of what the file beneath has at `offset` what is there; `false` if that is past the end.
+    /// Makes of what the file beneath has at `offset` what is there; `false` if that is past the
+    /// end.
     #[must_use]
     pub fn read_over(&self, offset: u64, buf: &mut [u8]) -> bool {
         if offset + buf.len() as u64 > self.len {

@@ -30,7 +30,8 @@ impl MemoryFile {
         DiskError::new(operation, &self.path, error)
     }
 
-    /// Tells reads of which the file beneath has a part from all else, up to one that fails: all of those at once.
+    /// Tells reads of which the file beneath has a part from all else, up to one that fails: all of
+    /// those at once.
     fn plan(&self, batch: Vec<Io>) -> (Vec<Step>, Vec<Io>) {
         let blocks_beneath = self.node.origin.as_ref().map_or(0, |origin| origin.blocks);
         let content = self.node.content.read();

@@ -1,10 +1,13 @@
-//! A disk that keeps in memory what is written: over nothing, or over another disk, which it only reads.
+//! A disk that keeps in memory what is written: over nothing, or over another disk, which it only
+//! reads.
 //!
-//! Over a directory it lets a database be opened that isn't to be changed: recovery writes what it has to, and what it
-//! wrote is gone with the disk. Over nothing it is the disk of a database in memory.
+//! Over a directory it lets a database be opened that isn't to be changed: recovery writes what it
+//! has to, and what it wrote is gone with the disk. Over nothing it is the disk of a database in
+//! memory.
 //!
-//! - A file is what the disk beneath has under the name that it had there, in whole blocks, with the blocks over it that
-//!   were written ([`content`]). Zeros take no memory, and a length none: files are as sparse as they can be.
+//! - A file is what the disk beneath has under the name that it had there, in whole blocks, with
+//!   the blocks over it that were written ([`content`]). Zeros take no memory, and a length none:
+//!   files are as sparse as they can be.
 //! - Removals, renames and new files change a table of names alone.
 //! - Syncs do nothing: what is here doesn't outlive the process.
 //! - The disk beneath is locked as long as this one is there: nobody else changes what it reads.
@@ -27,7 +30,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// See the module. Its memory is [`DiskStats::memory_bytes`]; on top come some hundredths of that, for finding it.
+/// See the module. Its memory is [`DiskStats::memory_bytes`]; on top come some hundredths of that,
+/// for finding it.
 pub struct MemoryDisk {
     beneath: Option<Beneath>,
     names: Mutex<BTreeMap<String, Entry>>,
@@ -67,8 +71,9 @@ struct Origin {
     blocks: u64,
 }
 
-/// Opens a directory to read it: what is written is kept in memory, and nothing in the directory changes. Others may do
-/// the same meanwhile; who has it open to write keeps this one out, and is kept out by it.
+/// Opens a directory to read it: what is written is kept in memory, and nothing in the directory
+/// changes. Others may do the same meanwhile; who has it open to write keeps this one out, and is
+/// kept out by it.
 ///
 /// # Errors
 /// When the directory can't be read, or somebody has it open to write (`WouldBlock`).
@@ -99,7 +104,8 @@ impl MemoryDisk {
         }
     }
 
-    /// One that has the files of `disk`, whose lock it takes. Nothing of what is written comes there.
+    /// One that has the files of `disk`, whose lock it takes. Nothing of what is written comes
+    /// there.
     ///
     /// # Errors
     /// Those of the lock and of the list of files.

@@ -115,7 +115,8 @@ pub(super) fn take(faults: &mut Vec<Fault>, kind: OpKind, number: u64) -> io::Re
     }
 }
 
-/// The operation of this number is a sync of the file at `path`: it fails if a fault is armed for that.
+/// The operation of this number is a sync of the file at `path`: it fails if a fault is armed for
+/// that.
 pub(super) fn aim(faults: &mut [Fault], path: &str, number: u64) {
     let is_of = |name: &str| path == super::SimDisk::path(name);
     let is_armed =

@@ -297,8 +297,8 @@ impl SimDisk {
         self.shared.state.lock().capacity_blocks = bytes.map(|bytes| bytes / BLOCK as u64);
     }
 
-    /// From now on the file of that name takes no space by becoming longer, only where it is written: as in a file
-    /// system that sets none aside.
+    /// From now on the file of that name takes no space by becoming longer, only where it is
+    /// written: as in a file system that sets none aside.
     pub fn set_thin(&self, name: &str) {
         self.shared.state.lock().thin = Some(format!("/{name}"));
     }
@@ -321,7 +321,8 @@ impl SimDisk {
         Ok(())
     }
 
-    /// Bit rot in a random block that was written; says where, or `None` when there is no such block.
+    /// Bit rot in a random block that was written; says where, or `None` when there is no such
+    /// block.
     pub fn rot_random(&self, seed: u64) -> Option<(String, u64)> {
         let mut rng = fastrand::Rng::with_seed(seed);
         let mut state = self.shared.state.lock();

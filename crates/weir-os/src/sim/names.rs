@@ -21,8 +21,8 @@ struct Entry {
     seq: u64,
     inode: u64,
     change: Change,
-    /// A directory sync failed since: no later sync makes it durable, but with a later change of the
-    /// same name or file.
+    /// A directory sync failed since: no later sync makes it durable, but with a later change of
+    /// the same name or file.
     doubtful: bool,
 }
 

@@ -1,4 +1,5 @@
-//! A disk of which somebody is told what happens: for tests that hold an operation up, or refuse it.
+//! A disk of which somebody is told what happens: for tests that hold an operation up, or refuse
+//! it.
 
 use super::SimDisk;
 use crate::{AlignedBuf, Create, Disk, DiskError, File, Io, Mode, Result};

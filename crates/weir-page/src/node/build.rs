@@ -44,11 +44,13 @@ impl Builder {
         insert(&mut self.page, slot, key, e);
     }
 
-    /// Appends entries of another leaf as they are; their keys lie within the fences. Heads have no gaps before the end.
+    /// Appends entries of another leaf as they are; their keys lie within the fences. Heads have no
+    /// gaps before the end.
     fn push_entries(&mut self, from: &Page, slots: Range<usize>) {
         let p = &mut *self.page;
         let (theirs, ours) = (prefix(from), p.u16(PREFIX) as usize);
-        // Of each key's bytes, those that only their prefix has in common, and how many only ours has.
+        // Of each key's bytes, those that only their prefix has in common, and how many only ours
+        // has.
         let regained = theirs.get(ours..).unwrap_or(&[]);
         let left_out = ours.saturating_sub(theirs.len());
         for slot in slots {

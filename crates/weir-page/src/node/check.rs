@@ -10,8 +10,8 @@ fn fence_at(p: &Page, fence: usize) -> Range<usize> {
     at..at + if len == NO_UPPER { 0 } else { len as usize }
 }
 
-/// Checks that all that the page refers to lies in it. That is quickly done, and enough to read it; whether it makes sense,
-/// says [`validate`].
+/// Checks that all that the page refers to lies in it. That is quickly done, and enough to read it;
+/// whether it makes sense, says [`validate`].
 ///
 /// # Errors
 /// What is wrong, in words.

@@ -42,8 +42,9 @@ pub fn freezable(p: &Page, below: TxnId) -> usize {
     (0..count(p)).map(|slot| gain(Slot::get(p, slot))).sum()
 }
 
-/// Drops the versions of a leaf's entries that everybody sees (written before `below`), and dead entries that
-/// nobody sees; dead ones with an overflow chain are left to purge, which frees it, and tombstones to who settles them.
+/// Drops the versions of a leaf's entries that everybody sees (written before `below`), and dead
+/// entries that nobody sees; dead ones with an overflow chain are left to purge, which frees it,
+/// and tombstones to who settles them.
 pub fn freeze(p: &mut Page, below: TxnId) {
     rebuild(p, |p, s| Fate::of(p, s, below));
 }

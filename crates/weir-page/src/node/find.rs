@@ -11,8 +11,8 @@ type SlotBytes = [u8; SLOT];
 /// Probes among ties whose keys are prefetched: each more doubles the keys.
 const PREFETCHED_PROBES: u32 = 3;
 
-/// Slots to each side of a guess that are searched first: most of evenly drawn keys are off by fewer, even on a leaf of
-/// 500.
+/// Slots to each side of a guess that are searched first: most of evenly drawn keys are off by
+/// fewer, even on a leaf of 500.
 pub(crate) const AROUND: usize = 16;
 
 /// The slots whose heads are that of a key; the key's place is among them or right behind.
@@ -30,8 +30,9 @@ pub fn search(p: &Page, key: &[u8]) -> (usize, bool) {
     settle(p, key, ties(p, key))
 }
 
-/// The first half of a [`search`], which looks at the slots alone. Whoever has several pages to search does it for all
-/// of them, and then [`prefetch_ties`], so that their keys are on their way at once.
+/// The first half of a [`search`], which looks at the slots alone. Whoever has several pages to
+/// search does it for all of them, and then [`prefetch_ties`], so that their keys are on their way
+/// at once.
 #[inline]
 pub fn ties(p: &Page, key: &[u8]) -> Ties {
     let (slots, _) = p.0[BODY..BODY + SLOT * count(p)].as_chunks::<SLOT>();
@@ -98,9 +99,10 @@ fn slot_head(slot: &SlotBytes) -> u32 {
     u64::from_le_bytes(*slot) as u32
 }
 
-/// First slot whose head isn't below `wanted`. It is looked for first where it would be if heads were evenly spread,
-/// as they mostly are within a leaf, and then where the last insert was: few lines of the slots are needed then
-/// (Graefe, "B-tree indexes, interpolation search, and skew", 2006).
+/// First slot whose head isn't below `wanted`. It is looked for first where it would be if heads
+/// were evenly spread, as they mostly are within a leaf, and then where the last insert was: few
+/// lines of the slots are needed then (Graefe, "B-tree indexes, interpolation search, and skew",
+/// 2006).
 #[inline]
 fn first_not_below(slots: &[SlotBytes], last_insert: usize, wanted: u32) -> usize {
     let n = slots.len();
@@ -125,8 +127,8 @@ fn first_not_below(slots: &[SlotBytes], last_insert: usize, wanted: u32) -> usiz
     low + first_not_below_among(&slots[low..high], wanted)
 }
 
-/// The slot out of `n`, or right behind them, at which `wanted` would be if heads were evenly spread from `first` to
-/// `last`.
+/// The slot out of `n`, or right behind them, at which `wanted` would be if heads were evenly
+/// spread from `first` to `last`.
 #[inline]
 pub(crate) fn evenly_spread(first: u32, last: u32, n: usize, wanted: u32) -> usize {
     if wanted <= first {
@@ -177,8 +179,8 @@ fn search_ties(p: &Page, mut low: usize, high: usize, wanted: &[u8]) -> (usize, 
     search_keys(p, low, low + len, wanted)
 }
 
-/// Tells the CPU which keys the first probes of a search among `len` slots from `low` on may read: all
-/// that they might, so that their way through memory is made once and not probe by probe.
+/// Tells the CPU which keys the first probes of a search among `len` slots from `low` on may read:
+/// all that they might, so that their way through memory is made once and not probe by probe.
 fn prefetch_probes(p: &Page, low: usize, len: usize, probes: u32) {
     if probes == 0 || len < 2 {
         return;

@@ -1,16 +1,16 @@
 //! Key heads: which four of a key's first bytes they are made of.
 //!
-//! A head is the first four bytes of the key past the page's prefix, less up to two *gaps*: bytes in
-//! which all keys of the page agree, so that they tell none from another. An index on two integers has
-//! the upper bytes of the second there: without gaps its keys would all tie. Past its end a key counts
-//! as zeros.
+//! A head is the first four bytes of the key past the page's prefix, less up to two *gaps*: bytes
+//! in which all keys of the page agree, so that they tell none from another. An index on two
+//! integers has the upper bytes of the second there: without gaps its keys would all tie. Past its
+//! end a key counts as zeros.
 //!
-//! Invariants: gaps lie within the first [`WINDOW`] bytes, each before the last byte of the head, and
-//! have at most [`MOST`] bytes together; all keys of the page agree in them. So the order of heads is
-//! that of keys, and a key that disagrees with the gaps is on no slot.
+//! Invariants: gaps lie within the first [`WINDOW`] bytes, each before the last byte of the head,
+//! and have at most [`MOST`] bytes together; all keys of the page agree in them. So the order of
+//! heads is that of keys, and a key that disagrees with the gaps is on no slot.
 //!
-//! Gaps are found when a leaf is built, and found anew when a key is inserted that disagrees: from the
-//! page's keys alone, so that replay finds the same. Only leaves have them.
+//! Gaps are found when a leaf is built, and found anew when a key is inserted that disagrees: from
+//! the page's keys alone, so that replay finds the same. Only leaves have them.
 
 use super::find::number;
 use super::*;
@@ -97,7 +97,8 @@ pub(super) struct Heads {
 pub(super) enum Rank {
     /// It agrees with the gaps; its head.
     Head(u32),
-    /// It disagrees: keys whose heads are below this are below it, the others above; `None` if all are below.
+    /// It disagrees: keys whose heads are below this are below it, the others above; `None` if all
+    /// are below.
     Between(Option<u32>),
 }
 

@@ -15,9 +15,9 @@
 //! | 64.. | slots of 8 bytes: u32 key head, u16 heap offset, u16 key length and flags |
 //!
 //! A key head is the first four bytes of the key past the prefix without the gaps (`heads`), zero
-//! padded, as a big-endian number stored little-endian, so that most comparisons never leave the slot
-//! array. Flags: bit 12 versioned, 13 deleted, 14 overflow, 15 hides; bits 0..12 the length of the key past
-//! the prefix.
+//! padded, as a big-endian number stored little-endian, so that most comparisons never leave the
+//! slot array. Flags: bit 12 versioned, 13 deleted, 14 overflow, 15 hides; bits 0..12 the length of
+//! the key past the prefix.
 //!
 //! Heap, leaf: u16 value length, 12 bytes of version if versioned, key suffix, value.
 //! Heap, inner: u32 child, key suffix. Child `i` holds the keys in `[key i, key i + 1)`; the key of
@@ -53,9 +53,11 @@ use crate::version::{Entry, Flags, Version};
 use std::cmp::Ordering;
 use std::ops::Range;
 
-/// Longest key, in bytes: two of them as fences leave a page room for two entries of [`MAX_INLINE`].
+/// Longest key, in bytes: two of them as fences leave a page room for two entries of
+/// [`MAX_INLINE`].
 pub const MAX_KEY: usize = 3532;
-/// Longest inline leaf entry: key and value together, in bytes. A longer value goes to overflow pages.
+/// Longest inline leaf entry: key and value together, in bytes. A longer value goes to overflow
+/// pages.
 pub const MAX_INLINE: usize = 3900;
 /// Bytes of a slot.
 pub const SLOT: usize = 8;
@@ -286,8 +288,9 @@ pub fn prefetch_cell(p: &Page, slot: usize) {
     }
 }
 
-/// Number of a leaf's entries in these slots that are not dead. Where entries hide others, a tombstone counts as one less, and one
-/// that is alive as none: so it is of this leaf and what is hidden together.
+/// Number of a leaf's entries in these slots that are not dead. Where entries hide others, a
+/// tombstone counts as one less, and one that is alive as none: so it is of this leaf and what is
+/// hidden together.
 pub fn alive(p: &Page, slots: Range<usize>) -> isize {
     let n = count(p);
     assert!(slots.start <= slots.end && slots.end <= n, "slots {slots:?} of {n}");

@@ -1,13 +1,13 @@
-//! What of a leaf is kept apart from it: enough to tell which of its cache lines a search will look at, before any of
-//! them is in a cache.
+//! What of a leaf is kept apart from it: enough to tell which of its cache lines a search will look
+//! at, before any of them is in a cache.
 
 use super::find::{AROUND, evenly_spread};
 use super::heads::{Heads, Rank};
 use super::*;
 use crate::page::Kind;
 
-/// A copy of some of a leaf's header and of its first and last key head. It may be out of date, or torn: what it
-/// says is where to look, not what is there.
+/// A copy of some of a leaf's header and of its first and last key head. It may be out of date, or
+/// torn: what it says is where to look, not what is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Sketch {
     /// As in the page's header.

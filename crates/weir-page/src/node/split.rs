@@ -24,7 +24,8 @@ pub fn separator<'a>(left: &[u8], right: &'a [u8]) -> &'a [u8] {
     &right[..(common_prefix(left, right) + 1).min(right.len())]
 }
 
-/// Whether [`truncate`] can be called: the slots below `at` are there and lie below `upper`, which has room as a fence.
+/// Whether [`truncate`] can be called: the slots below `at` are there and lie below `upper`, which
+/// has room as a fence.
 pub fn can_truncate(p: &Page, at: usize, upper: &[u8]) -> bool {
     // An inner page keeps its first child, which has no key.
     let first = usize::from(p.level() > 0);
@@ -65,9 +66,10 @@ pub struct Split {
 /// Chooses where to split a leaf that has no room for `new_key` at `slot`, so that loads in key
 /// order leave full pages behind and others split near the middle.
 ///
-/// Were it the very middle, leaves of equal ranges of random keys would become full at the same time, and again whenever
-/// their number has doubled: waves of splits, in which a row costs half as much again. How far from the middle differs from leaf to
-/// leaf, so that two or three generations on they are at every state of fullness.
+/// Were it the very middle, leaves of equal ranges of random keys would become full at the same
+/// time, and again whenever their number has doubled: waves of splits, in which a row costs half as
+/// much again. How far from the middle differs from leaf to leaf, so that two or three generations
+/// on they are at every state of fullness.
 ///
 /// Both halves always fit their pages, and the one that covers `new_key` has fewer entries than the
 /// page had: entries within [`MAX_KEY`] and [`MAX_INLINE`] fit after a few splits.
@@ -130,14 +132,16 @@ fn left_share(p: &Page) -> usize {
     90 + differing(lower(p), upper(p), 77)
 }
 
-/// A number below `n` that differs from leaf to leaf, by the fences: the same keys make the same tree.
+/// A number below `n` that differs from leaf to leaf, by the fences: the same keys make the same
+/// tree.
 pub fn differing(lower: &[u8], upper: Option<&[u8]>, n: usize) -> usize {
     let mut hasher = DefaultHasher::new();
     (lower, upper).hash(&mut hasher);
     (hasher.finish() % n as u64) as usize
 }
 
-/// The slot behind so many 256th parts of the page's bytes, or near it, that makes the shortest separator.
+/// The slot behind so many 256th parts of the page's bytes, or near it, that makes the shortest
+/// separator.
 ///
 /// Whatever slot it is, both pages hold their part: each loses, with the entry beside the split, at
 /// least the bytes of the separator that becomes its fence.
@@ -181,9 +185,9 @@ pub fn fit_together(pages: &[&Page], room: usize) -> bool {
     bytes_together(pages, count(last), upper(last)) <= room
 }
 
-/// How much of the last of `pages`, neighbours from left to right, fits `room` bytes of one page together with all the
-/// others: [`Split::at`] slots, with the separator behind them; `None` if not even one does. All of it doesn't
-/// ([`fit_together`]).
+/// How much of the last of `pages`, neighbours from left to right, fits `room` bytes of one page
+/// together with all the others: [`Split::at`] slots, with the separator behind them; `None` if not
+/// even one does. All of it doesn't ([`fit_together`]).
 pub fn plan_fill(pages: &[&Page], room: usize) -> Option<Split> {
     let last = pages[pages.len() - 1];
     let split_at = |at: usize| {
@@ -209,8 +213,8 @@ pub fn plan_fill(pages: &[&Page], room: usize) -> Option<Split> {
     fitting
 }
 
-/// Bytes that the contents of neighbours take on one page that ends with `upper`: all slots of all of `pages`, but of the last one
-/// the first `end`.
+/// Bytes that the contents of neighbours take on one page that ends with `upper`: all slots of all
+/// of `pages`, but of the last one the first `end`.
 fn bytes_together(pages: &[&Page], end: usize, upper: Option<&[u8]>) -> usize {
     let lowest = lower(pages[0]);
     let prefix = upper.map_or(0, |u| common_prefix(lowest, u));
@@ -235,8 +239,8 @@ pub fn merged(left: &Page, right: &Page) -> Box<Page> {
     together(&[left, right], count(right), upper(right))
 }
 
-/// One page with the contents of neighbours, from left to right, under the first one's id, that ends with `upper`: of the
-/// last one the first `end` slots.
+/// One page with the contents of neighbours, from left to right, under the first one's id, that
+/// ends with `upper`: of the last one the first `end` slots.
 pub fn together(pages: &[&Page], end: usize, upper: Option<&[u8]>) -> Box<Page> {
     let first = pages[0];
     let mut b = Builder::new(first.id(), tree(first), first.level(), lower(first), upper);

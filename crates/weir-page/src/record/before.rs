@@ -1,13 +1,15 @@
 //! What a write leaves out because the write before it in its group says the same.
 //!
-//! The writes of a statement go to one undo page, for one transaction, and those of a run to one tree and often to one
-//! leaf. An index entry of the Insert Benchmark takes 25 bytes behind another, and 35 as the first (docs/results).
+//! The writes of a statement go to one undo page, for one transaction, and those of a run to one
+//! tree and often to one leaf. An index entry of the Insert Benchmark takes 25 bytes behind
+//! another, and 35 as the first (docs/results).
 
 use super::Write;
 use crate::types::{Lsn, PageId, TreeId, TxnId};
 use crate::version::UndoPtr;
 
-/// The last write of a group so far, if there is one: for each group one that begins empty, on both sides.
+/// The last write of a group so far, if there is one: for each group one that begins empty, on both
+/// sides.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Before(Option<Place>);
 

@@ -1,7 +1,8 @@
 //! Whether a record was made for a page like this: what [`Redo::apply`] relies on.
 //!
-//! Whoever logs a change sees to it beforehand. In recovery, pages and records are what was stored: where they don't agree,
-//! though the checksums of both are right, that is told instead of ending the process.
+//! Whoever logs a change sees to it beforehand. In recovery, pages and records are what was stored:
+//! where they don't agree, though the checksums of both are right, that is told instead of ending
+//! the process.
 
 use super::{Change, Redo, Write};
 use crate::node::{self, MAX_KEY};
@@ -10,7 +11,8 @@ use crate::types::{PAGE_SIZE, PageId};
 use crate::undo::{self, Undo};
 
 impl Redo<'_> {
-    /// Checks that the record can be applied to `page`, which is well formed and whose number is `id`.
+    /// Checks that the record can be applied to `page`, which is well formed and whose number is
+    /// `id`.
     ///
     /// # Errors
     /// What doesn't fit, in words.

@@ -158,7 +158,8 @@ impl<'a> Redo<'a> {
         }
     }
 
-    /// Reads the next record of a group; `Ok(None)` at its end. `before`: of the group; `scratch` keeps an unpacked image.
+    /// Reads the next record of a group; `Ok(None)` at its end. `before`: of the group; `scratch`
+    /// keeps an unpacked image.
     ///
     /// # Errors
     /// [`Malformed`] if the bytes are no record.
@@ -203,8 +204,9 @@ fn encode_write(w: &Write<'_>, prev_undo: Lsn, out: &mut Vec<u8>) {
     encode_change(&w.change, out);
 }
 
-/// A `Write` behind another: operation; slot * 2 + 1 if its leaf is the same, and the slot then counts from that one's; page and
-/// previous LSN / 8 unless it is; how far its undo record lies behind; key, then the operands of the change.
+/// A `Write` behind another: operation; slot * 2 + 1 if its leaf is the same, and the slot then
+/// counts from that one's; page and previous LSN / 8 unless it is; how far its undo record lies
+/// behind; key, then the operands of the change.
 fn encode_write_behind(w: &Write<'_>, prev: Lsn, last: &Place, place: &Place, out: &mut Vec<u8>) {
     out.push(match w.change {
         Change::Insert { .. } => WRITE_INSERT_BEHIND,

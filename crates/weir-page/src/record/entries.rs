@@ -1,7 +1,9 @@
-//! Leaf entries of one record, in ascending order of their keys: each by how it differs from the one before.
+//! Leaf entries of one record, in ascending order of their keys: each by how it differs from the
+//! one before.
 //!
-//! An entry: varint slots since the one before (0 if it follows at once), varint bytes of the key shared with the one
-//! before, the rest of the key, state, value. Keys and values have their length in front.
+//! An entry: varint slots since the one before (0 if it follows at once), varint bytes of the key
+//! shared with the one before, the rest of the key, state, value. Keys and values have their length
+//! in front.
 
 use super::check::{check_key, check_kind, check_room, check_slot};
 use super::codec::put_slice;

@@ -1,13 +1,14 @@
 //! Redo records, and [`Redo::apply`], the one function that changes the bytes of a page.
 //!
-//! A record: u8 operation, varint page, varint previous LSN of the page divided by 8, operands of the operation in the order of
-//! the fields below. Integers are LEB128 unless a width is said; slices have their length in front. Operation 0 ends a group
-//! (its padding). A `Write` changes a leaf and an undo page, and carries page and previous LSN of both; what it looks like, behind
+//! A record: u8 operation, varint page, varint previous LSN of the page divided by 8, operands of
+//! the operation in the order of the fields below. Integers are LEB128 unless a width is said;
+//! slices have their length in front. Operation 0 ends a group (its padding). A `Write` changes a
+//! leaf and an undo page, and carries page and previous LSN of both; what it looks like, behind
 //! another `Write` and elsewhere, is said where it is encoded (`codec`).
 //!
-//! Records are self-contained once they are read: what they do to a page follows from the page and the operands alone,
-//! so pages can be brought up to date one by one, in any order among pages. A group is read from its begin: a `Write` leaves
-//! out what the one before it says.
+//! Records are self-contained once they are read: what they do to a page follows from the page and
+//! the operands alone, so pages can be brought up to date one by one, in any order among pages. A
+//! group is read from its begin: a `Write` leaves out what the one before it says.
 
 mod before;
 mod check;
@@ -304,7 +305,8 @@ pub enum Redo<'a> {
     },
 }
 
-/// A record as read from the log, with the previous LSN of its page and, for a `Write`, of the undo page.
+/// A record as read from the log, with the previous LSN of its page and, for a `Write`, of the undo
+/// page.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Logged<'a> {
     /// The record.
@@ -366,7 +368,8 @@ impl<'a> Redo<'a> {
     /// Changes `page`, whose number is `id`: the part of the record that concerns it.
     ///
     /// # Panics
-    /// If the page isn't in the state that the record was made for; [`Redo::check`] says so beforehand.
+    /// If the page isn't in the state that the record was made for; [`Redo::check`] says so
+    /// beforehand.
     pub fn apply(&self, id: PageId, page: &mut Page) {
         match *self {
             Redo::Write(w) if id == w.undo.page => w.apply_undo(page),

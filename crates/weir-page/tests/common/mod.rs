@@ -107,7 +107,8 @@ pub fn random_state(rng: &mut Rng, key_len: usize, sizes: Sizes) -> State {
     State { flags, version: random_version(rng), value: vec![byte; len] }
 }
 
-/// How many slots of the last of neighbours fit one page with all of the others, and where that page ends.
+/// How many slots of the last of neighbours fit one page with all of the others, and where that
+/// page ends.
 pub fn what_fits(pages: &[&Page], room: usize) -> Option<(usize, Option<Vec<u8>>)> {
     let last = pages[pages.len() - 1];
     match node::fit_together(pages, room) {

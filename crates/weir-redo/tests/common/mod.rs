@@ -67,7 +67,8 @@ impl Model {
         Ok(redo)
     }
 
-    /// Reads the log; everything found must be what was appended, and everything before `least` be found.
+    /// Reads the log; everything found must be what was appended, and everything before `least` be
+    /// found.
     pub fn read(&self, disk: &SimDisk, least: Lsn) -> Result<Lsn, RedoError> {
         let mut reader =
             Reader::open(Arc::new(disk.clone()), DATABASE, self.checkpoint)?.durable_hint(least);

@@ -243,7 +243,8 @@ fn rewriting_everything_moves_it_off_the_tail() {
     assert_eq!(space.units(), cut);
 }
 
-/// A tail that had been given back to the file system stayed: it has no places that could be spared.
+/// A tail that had been given back to the file system stayed: it has no places that could be
+/// spared.
 #[test]
 fn a_tail_of_holes_is_cut_off_and_places_are_kept() {
     let mut space = Space::new(0);
@@ -266,7 +267,8 @@ fn a_tail_of_holes_is_cut_off_and_places_are_kept() {
     assert!(space.cut_tail(0).unwrap() < 4000);
 }
 
-/// Below a ceiling anywhere in a word, images are placed as long as there is room, and nothing twice.
+/// Below a ceiling anywhere in a word, images are placed as long as there is room, and nothing
+/// twice.
 #[test]
 fn a_ceiling_is_kept_wherever_it_is() {
     let mut rng = fastrand::Rng::with_seed(4);

@@ -101,7 +101,8 @@ pub struct Toy {
     freed: BTreeMap<PageId, Lsn>,
 }
 
-/// Pages spread over so many map blocks that their file grows several times, and over more than one chunk of the map.
+/// Pages spread over so many map blocks that their file grows several times, and over more than one
+/// chunk of the map.
 fn some_page(rng: &mut fastrand::Rng) -> PageId {
     PageId(1 + rng.u32(..40) * 1700)
 }

@@ -3,11 +3,12 @@
 //! *Quiet*: opened, nobody else at work, nothing in flight. It proceeds from the lane directory
 //! (`lanes`), which tells what undo still refers to, over the trees (`tree`), to the chains and
 //! trees that wait for purge, and, if all of these are sound, to what prepared transactions have
-//! written. Each page that something refers to is entered in a ledger, once; what is allocated and not
-//! in the ledger at the end is lost. The store's own check closes.
+//! written. Each page that something refers to is entered in a ledger, once; what is allocated and
+//! not in the ledger at the end is lost. The store's own check closes.
 //!
 //! What purge or a drop may have left half done, to be begun again, is no finding: a chain that
-//! waits to be freed may be shorter than its reference says, a dropped tree may lack its right side.
+//! waits to be freed may be shorter than its reference says, a dropped tree may lack its right
+//! side.
 //!
 //! Memory is a few bytes per page. Pages are read through the pool, one at a time, so it may be
 //! smaller than the data.
@@ -91,8 +92,8 @@ pub struct Summary {
     pub prepared: u64,
     /// Free units of the data file, 4 KiB each.
     pub free_units: u64,
-    /// Indexes not compared with rows: those of raw tables, whose rows only the caller can read; all, if something else
-    /// is not sound.
+    /// Indexes not compared with rows: those of raw tables, whose rows only the caller can read;
+    /// all, if something else is not sound.
     pub uncompared_indexes: u64,
     /// Findings.
     pub findings: u64,
@@ -135,7 +136,8 @@ pub struct Roots {
     pub moves: HashMap<TreeId, TreeId>,
 }
 
-/// Checks everything that a quiet database holds, reads every stored image, and reports each finding.
+/// Checks everything that a quiet database holds, reads every stored image, and reports each
+/// finding.
 ///
 /// # Errors
 /// What keeps the check from going on. Pages that can't be read are findings.

@@ -1,5 +1,5 @@
-//! The check finds nothing after random work, and exactly what was broken after damage. Here: a database to be
-//! worked on and damaged.
+//! The check finds nothing after random work, and exactly what was broken after damage. Here: a
+//! database to be worked on and damaged.
 
 mod chains;
 mod damage;

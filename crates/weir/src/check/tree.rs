@@ -25,7 +25,8 @@ struct Visit {
     level: Option<u8>,
     lower: Vec<u8>,
     upper: Option<Vec<u8>>,
-    /// Whether siblings to the right may be missing, so that the page may end before its parent does.
+    /// Whether siblings to the right may be missing, so that the page may end before its parent
+    /// does.
     last: bool,
 }
 

@@ -68,10 +68,11 @@ impl TableChange<'_> {
 }
 
 impl Database {
-    /// Drops and adds indexes of a raw table, and replaces its meta if another is given, all or nothing.
-    /// New indexes come after those that stay; `entry_of` makes their entries from rows. Others read and write
-    /// meanwhile, without entries for them; in the beginning those who are writing are waited for, in the end all who use the
-    /// table. A snapshot from before can't use a new index ([`Error::IndexTooNew`]).
+    /// Drops and adds indexes of a raw table, and replaces its meta if another is given, all or
+    /// nothing. New indexes come after those that stay; `entry_of` makes their entries from rows.
+    /// Others read and write meanwhile, without entries for them; in the beginning those who are
+    /// writing are waited for, in the end all who use the table. A snapshot from before can't use a
+    /// new index ([`Error::IndexTooNew`]).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -96,9 +97,10 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotRaw`], [`Error::NoSuchIndex`], [`Error::IndexNamedTwice`], [`Error::IndexExists`], [`Error::Schema`];
-    /// [`Error::Duplicate`] if an index isn't unique as it should be; [`Error::TableInUse`]; what `entry_of` fails with; storage
-    /// errors. Nothing changed then.
+    /// [`Error::NotRaw`], [`Error::NoSuchIndex`], [`Error::IndexNamedTwice`],
+    /// [`Error::IndexExists`], [`Error::Schema`]; [`Error::Duplicate`] if an index isn't unique as
+    /// it should be; [`Error::TableInUse`]; what `entry_of` fails with; storage errors. Nothing
+    /// changed then.
     pub fn alter_indexes(
         &self,
         table: &Table,
@@ -113,7 +115,8 @@ impl Database {
         })
     }
 
-    /// As [`Database::alter_indexes`], of several raw tables, each named once: all of it happens or nothing.
+    /// As [`Database::alter_indexes`], of several raw tables, each named once: all of it happens or
+    /// nothing.
     ///
     /// # Errors
     /// As [`Database::alter_indexes`]. Nothing changed then.
@@ -126,7 +129,8 @@ impl Database {
     }
 }
 
-/// A change of raw tables' definitions that is made in steps: [`Changes::begin_alter`]. Dropped, it has changed nothing.
+/// A change of raw tables' definitions that is made in steps: [`Changes::begin_alter`]. Dropped, it
+/// has changed nothing.
 #[must_use = "it changes nothing until it is finished"]
 pub struct Alteration {
     /// Of the database that it was begun in.
@@ -173,7 +177,8 @@ impl Changes<'_> {
         self.finish_alter(alteration, entry_of)
     }
 
-    /// Begins a change that is made in steps: tables are added to it ([`Changes::add_change`]), their new indexes built, and all is finished.
+    /// Begins a change that is made in steps: tables are added to it ([`Changes::add_change`]),
+    /// their new indexes built, and all is finished.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -208,11 +213,12 @@ impl Changes<'_> {
         Ok(Alteration { home: self.db.0.home, txn: self.db.0.begin_ddl(), tables: Vec::new() })
     }
 
-    /// Adds a table and what is to happen to it. Nobody else changes its definition from now on. If it is to get indexes, those who are
-    /// writing to it are waited for; others write meanwhile.
+    /// Adds a table and what is to happen to it. Nobody else changes its definition from now on. If
+    /// it is to get indexes, those who are writing to it are waited for; others write meanwhile.
     ///
     /// # Errors
-    /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can only be dropped then.
+    /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can
+    /// only be dropped then.
     pub fn add_change(&self, alteration: &mut Alteration, change: &TableChange<'_>) -> Result<()> {
         self.db.0.home.check(change.table)?;
         alteration.home.check(change.table)?;
@@ -228,10 +234,12 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// Builds the new indexes of all tables that were added, unless that was done, beside those who read and write them.
+    /// Builds the new indexes of all tables that were added, unless that was done, beside those who
+    /// read and write them.
     ///
     /// # Errors
-    /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can only be dropped then.
+    /// As [`Database::alter_tables`]; [`Error::Cancelled`] if patience ends. The alteration can
+    /// only be dropped then.
     pub fn build_indexes(
         &self,
         alteration: &mut Alteration,
@@ -251,8 +259,8 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// Does all of it, or nothing, after waiting for those who use the tables. Indexes that are not built yet are, and what has been
-    /// written since to tables of those that are is added to them.
+    /// Does all of it, or nothing, after waiting for those who use the tables. Indexes that are not
+    /// built yet are, and what has been written since to tables of those that are is added to them.
     ///
     /// # Errors
     /// As [`Changes::alter_tables`]. Nothing changed then.

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
 use weir_os::{Disk, open_directory};
 
 impl Database {
-    /// Copies the database to a new directory while it is in use. The copy is a database like any other, as this one is at a
-    /// moment soon after the call: what was committed before is in it.
+    /// Copies the database to a new directory while it is in use. The copy is a database like any
+    /// other, as this one is at a moment soon after the call: what was committed before is in it.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -30,15 +30,18 @@ impl Database {
         self.begin_backup(to)?.finish()
     }
 
-    /// Settles the moment of a backup: what has been committed before the call is in it, what begins to be committed after
-    /// the return isn't. [`Backup::step`] then makes it. `to` is an empty directory, or is made. One backup at a time.
+    /// Settles the moment of a backup: what has been committed before the call is in it, what
+    /// begins to be committed after the return isn't. [`Backup::step`] then makes it. `to` is an
+    /// empty directory, or is made. One backup at a time.
     ///
-    /// Until it has ended, the data file grows by what is written meanwhile, for nothing is written over what is to be
-    /// copied. The redo log, which is copied first, is used again only where it has been: writers wait for that when it is full. So call `step` soon, and not in
-    /// a thread that writes in between. A backup that keeps others from writing for ten seconds is given up.
+    /// Until it has ended, the data file grows by what is written meanwhile, for nothing is written
+    /// over what is to be copied. The redo log, which is copied first, is used again only where it
+    /// has been: writers wait for that when it is full. So call `step` soon, and not in a thread
+    /// that writes in between. A backup that keeps others from writing for ten seconds is given up.
     ///
     /// # Errors
-    /// [`Error::BackupRunning`]; [`Error::BackupTarget`] when there is something in `to`; of files, on one side or the other.
+    /// [`Error::BackupRunning`]; [`Error::BackupTarget`] when there is something in `to`; of files,
+    /// on one side or the other.
     pub fn begin_backup(&self, to: impl AsRef<Path>) -> Result<Backup> {
         let to = to.as_ref();
         self.begin_backup_named(
@@ -86,8 +89,8 @@ pub struct BackupProgress {
     pub bytes_total: u64,
 }
 
-/// A backup whose moment is settled: see [`Database::begin_backup`]. Dropped before it is done, it is given up, and what was
-/// copied is removed. Until it is dropped the database isn't closed.
+/// A backup whose moment is settled: see [`Database::begin_backup`]. Dropped before it is done, it
+/// is given up, and what was copied is removed. Until it is dropped the database isn't closed.
 #[must_use = "a backup is made by `step` or `finish`"]
 pub struct Backup {
     copying: Copying,
@@ -101,11 +104,14 @@ impl fmt::Debug for Backup {
 }
 
 impl Backup {
-    /// Copies some more, some MiB at most; whether something is left. Once nothing is, the copy is a database, durably.
+    /// Copies some more, some MiB at most; whether something is left. Once nothing is, the copy is
+    /// a database, durably.
     ///
     /// # Errors
-    /// Of files, on one side or the other; when a page is damaged ([`Error::is_damaged_page`]); when this database has stopped or been closed, or needs the space that is held back for the backup, on its
-    /// device or in its log. The backup is then good for nothing, and can only be dropped.
+    /// Of files, on one side or the other; when a page is damaged ([`Error::is_damaged_page`]);
+    /// when this database has stopped or been closed, or needs the space that is held back for the
+    /// backup, on its device or in its log. The backup is then good for nothing, and can only be
+    /// dropped.
     pub fn step(&mut self) -> Result<bool> {
         let storage = self.begun.storage();
         storage.backup_step(&mut self.copying)?;

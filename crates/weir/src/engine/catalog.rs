@@ -41,12 +41,13 @@ pub struct TableDef {
     pub primary: Tree,
     /// One tree for each index of the schema, and the snapshot from which it can be used.
     pub indexes: Vec<IndexDef>,
-    /// Snapshots before this one can't read it: its rows are newer, or were another table's. `None` of a table that
-    /// only its maker uses.
+    /// Snapshots before this one can't read it: its rows are newer, or were another table's. `None`
+    /// of a table that only its maker uses.
     pub since: Option<u64>,
 }
 
-/// What it takes of a definition to read single rows: not the whole, whose count of users all processors share.
+/// What it takes of a definition to read single rows: not the whole, whose count of users all
+/// processors share.
 #[derive(Debug, Clone, Copy)]
 pub struct Rows {
     /// [`TableDef::primary`].

@@ -10,9 +10,9 @@ use crate::storage::{Fault, Storage};
 use crate::txn::Direction;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// How many entries there are, and the sum of their hashes: the same for the same entries in any order. So rows and entries
-/// are each read in their own order, and no row is looked up for an entry, which would be a read of a page for each where
-/// memory is smaller than the table.
+/// How many entries there are, and the sum of their hashes: the same for the same entries in any
+/// order. So rows and entries are each read in their own order, and no row is looked up for an
+/// entry, which would be a read of a page for each where memory is smaller than the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Sum {
     entries: u64,
@@ -29,12 +29,14 @@ impl Sum {
 }
 
 impl Database {
-    /// Checks everything: pages, trees, chains, undo lanes, the page map, free space, checksums of all images; and, if all
-    /// of these are sound, that no entry is alive in both trees of an index, and that each index has exactly the entries
-    /// that its table's rows ask for, but for raw tables, whose rows only the caller can read.
+    /// Checks everything: pages, trees, chains, undo lanes, the page map, free space, checksums of
+    /// all images; and, if all of these are sound, that no entry is alive in both trees of an
+    /// index, and that each index has exactly the entries that its table's rows ask for, but for
+    /// raw tables, whose rows only the caller can read.
     ///
-    /// No transaction may be running that writes: what it is just doing may be reported as findings. The database's own
-    /// threads may be at work; purge and moves of staged entries rest meanwhile.
+    /// No transaction may be running that writes: what it is just doing may be reported as
+    /// findings. The database's own threads may be at work; purge and moves of staged entries rest
+    /// meanwhile.
     ///
     /// # Errors
     /// What keeps the check from going on. Pages that can't be read are findings.
@@ -110,8 +112,8 @@ impl Database {
         roots
     }
 
-    /// Reports where the staging tree and the main tree of an index contradict one another. All is at rest, and all trees
-    /// are sound.
+    /// Reports where the staging tree and the main tree of an index contradict one another. All is
+    /// at rest, and all trees are sound.
     fn check_stagings(&self, report: &mut dyn FnMut(Finding)) -> std::result::Result<(), Fault> {
         let storage = &self.0.transactions.storage;
         let tables: Vec<Table> = self.0.tables.read().values().cloned().collect();

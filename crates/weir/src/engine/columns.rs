@@ -1,4 +1,5 @@
-//! Columns of typed tables added, dropped and renamed: the catalog's entry changes, no row does ([`crate::schema`]).
+//! Columns of typed tables added, dropped and renamed: the catalog's entry changes, no row does
+//! ([`crate::schema`]).
 
 use super::Database;
 use super::catalog::TableDef;
@@ -9,12 +10,12 @@ use crate::schema::{Layout, Schema, SchemaError};
 use crate::value::{Type, Value};
 
 impl Database {
-    /// Adds a column to a typed table, after the others, at once however many rows there are: these have `default` in
-    /// it, and rows that are written from now on what is given. Waits for those who use the table. The column may be
-    /// NULL if the default is.
+    /// Adds a column to a typed table, after the others, at once however many rows there are: these
+    /// have `default` in it, and rows that are written from now on what is given. Waits for those
+    /// who use the table. The column may be NULL if the default is.
     ///
-    /// Definitions have no versions: a snapshot from before sees the rows that it saw, with the columns that
-    /// there are now.
+    /// Definitions have no versions: a snapshot from before sees the rows that it saw, with the
+    /// columns that there are now.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -37,8 +38,9 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`super::Error::Schema`]: the name is taken, the default of another type, or there are too many columns;
-    /// [`super::Error::TableInUse`], [`super::Error::NotTyped`]; storage errors. Nothing changed then.
+    /// [`super::Error::Schema`]: the name is taken, the default of another type, or there are too
+    /// many columns; [`super::Error::TableInUse`], [`super::Error::NotTyped`]; storage errors.
+    /// Nothing changed then.
     pub fn add_column(
         &self,
         table: &Table,
@@ -49,16 +51,19 @@ impl Database {
         self.changes(&self.patience()).add_column(table, column, column_type, default)
     }
 
-    /// Drops a column of a typed table, at once, after waiting for those who use it. A column that an index has can be
-    /// dropped after the index, one of the primary key not at all. The rows keep its bytes until they are written the
-    /// next time, and a place for it for good; it counts among the 1,024 columns that a table may have.
+    /// Drops a column of a typed table, at once, after waiting for those who use it. A column that
+    /// an index has can be dropped after the index, one of the primary key not at all. The rows
+    /// keep its bytes until they are written the next time, and a place for it for good; it counts
+    /// among the 1,024 columns that a table may have.
     ///
-    /// The columns behind it move up by one, and rows are given by position: threads that write meanwhile ask for
-    /// [`Transaction::schema`](super::Transaction::schema) in each transaction. [`Database::create_table`] of another table by this one's schema has no such places.
+    /// The columns behind it move up by one, and rows are given by position: threads that write
+    /// meanwhile ask for [`Transaction::schema`](super::Transaction::schema) in each transaction.
+    /// [`Database::create_table`] of another table by this one's schema has no such places.
     ///
     /// # Errors
-    /// [`super::Error::Schema`]: there is no such column, or a key has it; [`super::Error::TableInUse`],
-    /// [`super::Error::NotTyped`]; storage errors. Nothing changed then.
+    /// [`super::Error::Schema`]: there is no such column, or a key has it;
+    /// [`super::Error::TableInUse`], [`super::Error::NotTyped`]; storage errors. Nothing changed
+    /// then.
     pub fn drop_column(&self, table: &Table, column: &str) -> Result<()> {
         self.changes(&self.patience()).drop_column(table, column)
     }
@@ -66,8 +71,9 @@ impl Database {
     /// Gives a column of a typed table another name, after waiting for those who use the table.
     ///
     /// # Errors
-    /// [`super::Error::Schema`]: there is no such column, or the name is taken; [`super::Error::TableInUse`],
-    /// [`super::Error::NotTyped`]; storage errors. Nothing changed then.
+    /// [`super::Error::Schema`]: there is no such column, or the name is taken;
+    /// [`super::Error::TableInUse`], [`super::Error::NotTyped`]; storage errors. Nothing changed
+    /// then.
     pub fn rename_column(&self, table: &Table, from: &str, to: &str) -> Result<()> {
         self.changes(&self.patience()).rename_column(table, from, to)
     }

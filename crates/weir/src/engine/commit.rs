@@ -6,7 +6,8 @@ use super::table::Home;
 use crate::txn::Durability;
 use weir_page::Lsn;
 
-/// A commit that others see and that has yet to become durable; see [`Transaction::commit_in_order`].
+/// A commit that others see and that has yet to become durable; see
+/// [`Transaction::commit_in_order`].
 #[derive(Debug, Clone, Copy)]
 #[must_use = "the commit is not durable yet"]
 pub struct Committed {

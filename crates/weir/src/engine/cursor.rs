@@ -73,13 +73,16 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// A running scan. The transaction can be used through [`Cursor::transaction`] meanwhile. Of others, a scan that doesn't lock
-/// sees what its statement saw at the start. What the transaction itself changes ahead of the scan, the scan may come to: a loop
-/// that moves rows ahead, or inserts there, may not end. Taken back to a savepoint meanwhile, the transaction finds what is there then.
+/// A running scan. The transaction can be used through [`Cursor::transaction`] meanwhile. Of
+/// others, a scan that doesn't lock sees what its statement saw at the start. What the transaction
+/// itself changes ahead of the scan, the scan may come to: a loop that moves rows ahead, or inserts
+/// there, may not end. Taken back to a savepoint meanwhile, the transaction finds what is there
+/// then.
 ///
-/// A cursor stands at the row that it gave last, or between two rows: before all of them at first, behind all of them once
-/// [`Cursor::next`] has given none, where [`Cursor::seek`] has put it. "Before" and "behind" are in the scan's direction. The place is
-/// one in the order of keys: it stays where it is if the row there is deleted, or others are inserted around it.
+/// A cursor stands at the row that it gave last, or between two rows: before all of them at first,
+/// behind all of them once [`Cursor::next`] has given none, where [`Cursor::seek`] has put it.
+/// "Before" and "behind" are in the scan's direction. The place is one in the order of keys: it
+/// stays where it is if the row there is deleted, or others are inserted around it.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -176,7 +179,8 @@ impl<'t> Cursor<'t> {
     /// # Errors
     /// Storage errors; lock errors where it locks. All but a deadlock leave the cursor where it is.
     #[expect(clippy::should_implement_trait, reason = "rows borrow from the cursor")]
-    // So that a row is made where the caller has it: to move one that has just been written costs more than to read it.
+    // So that a row is made where the caller has it: to move one that has just been written costs
+    // more than to read it.
     #[inline(always)]
     pub fn next(&mut self) -> Result<Option<RowRef<'_>>> {
         match self.go(self.direction)? {
@@ -185,12 +189,15 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The row before the one that was given last, by either call: after `next` gave a row, `prev` doesn't give that row but the one
-    /// before it, and `next` then gives the first one again. Once `next` has given `None`, `prev` gives the last row within the bounds;
-    /// once `prev` has given `None`, which it does at first, too, `next` gives the first. After [`Cursor::seek`] it gives the last row before that place.
+    /// The row before the one that was given last, by either call: after `next` gave a row, `prev`
+    /// doesn't give that row but the one before it, and `next` then gives the first one again. Once
+    /// `next` has given `None`, `prev` gives the last row within the bounds; once `prev` has given
+    /// `None`, which it does at first, too, `next` gives the first. After [`Cursor::seek`] it gives
+    /// the last row before that place.
     ///
-    /// A change of way reads anew: rows that the transaction has inserted since are given, those that it has deleted are not. That costs as much
-    /// as a new scan. After an error the cursor stands where it stood before: at the row that it gave last, for example.
+    /// A change of way reads anew: rows that the transaction has inserted since are given, those
+    /// that it has deleted are not. That costs as much as a new scan. After an error the cursor
+    /// stands where it stood before: at the row that it gave last, for example.
     ///
     /// # Errors
     /// As [`Cursor::next`].
@@ -202,12 +209,15 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Goes to the place before the first row, in the scan's direction, whose first columns are at these values or behind them:
-    /// [`Cursor::next`] gives that row, [`Cursor::prev`] the last one before it. Both stay within the bounds: if the place isn't, the cursor
-    /// goes before or behind all rows. `values`: of the first columns of the index, as for [`Bounds`]. What the transaction has changed meanwhile is read anew.
+    /// Goes to the place before the first row, in the scan's direction, whose first columns are at
+    /// these values or behind them: [`Cursor::next`] gives that row, [`Cursor::prev`] the last one
+    /// before it. Both stay within the bounds: if the place isn't, the cursor goes before or behind
+    /// all rows. `values`: of the first columns of the index, as for [`Bounds`]. What the
+    /// transaction has changed meanwhile is read anew.
     ///
     /// # Errors
-    /// [`Error::Row`], for values that the columns can't have, or more than there are columns. The cursor is where it was.
+    /// [`Error::Row`], for values that the columns can't have, or more than there are columns. The
+    /// cursor is where it was.
     pub fn seek(&mut self, values: &[Value<'_>]) -> Result<()> {
         let mut key = Vec::new();
         encode_key(self.scan.def().schema(), self.scan.of(), values, &mut key)?;
@@ -254,7 +264,8 @@ impl<'t> Cursor<'t> {
             Direction::Forward => Place::High,
             Direction::Backward => Place::Low,
         };
-        // It stays there, whatever is inserted before it, or comes back by a rollback to a savepoint.
+        // It stays there, whatever is inserted before it, or comes back by a rollback to a
+        // savepoint.
         self.going = None;
         Ok(false)
     }
@@ -306,9 +317,9 @@ impl<'t> Cursor<'t> {
         Ok(false)
     }
 
-    /// Reads the row of the entry at hand. `false`: the row is passed over, or has another entry by now:
-    /// the transaction has changed it from a newer version than its snapshot's, or others have before it
-    /// was locked.
+    /// Reads the row of the entry at hand. `false`: the row is passed over, or has another entry by
+    /// now: the transaction has changed it from a newer version than its snapshot's, or others have
+    /// before it was locked.
     fn find_row(&mut self, n: usize) -> Result<bool> {
         let reads = self.scan.reads();
         let entry = self.scan.last();
@@ -348,7 +359,8 @@ impl<'t> Cursor<'t> {
         self.is_entry_of_row(n)
     }
 
-    /// Reads the rows of so many of index `n`'s entries together, from the one at hand on, whose key has been found.
+    /// Reads the rows of so many of index `n`'s entries together, from the one at hand on, whose
+    /// key has been found.
     #[cold]
     fn read_ahead(&self, n: usize, rows: usize) {
         let def = self.scan.def();
@@ -364,8 +376,9 @@ impl<'t> Cursor<'t> {
         read_leaves(storage, def.primary, keys.iter().map(Vec::as_slice));
     }
 
-    /// As [`Cursor::find_row`]; where a row had to be waited for, or has another entry now, the scan looks for that
-    /// behind the entry at hand. If it fails, the scan comes to the entry again.
+    /// As [`Cursor::find_row`]; where a row had to be waited for, or has another entry now, the
+    /// scan looks for that behind the entry at hand. If it fails, the scan comes to the entry
+    /// again.
     fn find_row_in_turn(&mut self, n: usize) -> Result<bool> {
         let waits = self.transaction.lock_waits();
         let found = match self.find_row(n) {

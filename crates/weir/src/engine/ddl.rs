@@ -1,8 +1,9 @@
 //! Creation and removal of tables, and changes of what the catalog says of them.
 //!
-//! Each is one transaction: trees it makes are gone if it fails, trees it drops are freed once it has
-//! committed and nobody can see them ([`super::ddl_txn`]). A table's trees change while nobody uses the table. Who waits
-//! for a table's users holds nothing that others need: the mutex of definitions is taken afterwards.
+//! Each is one transaction: trees it makes are gone if it fails, trees it drops are freed once it
+//! has committed and nobody can see them ([`super::ddl_txn`]). A table's trees change while nobody
+//! uses the table. Who waits for a table's users holds nothing that others need: the mutex of
+//! definitions is taken afterwards.
 
 use super::catalog::{self, PutOp, TableDef};
 use super::error::{Error, Result};
@@ -19,8 +20,8 @@ use std::fmt;
 use std::sync::Arc;
 
 impl Database {
-    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`](crate::RawSchema). Older snapshots can't read it
-    /// ([`Error::TableTooNew`]).
+    /// Creates a table: typed, of a [`Schema`], or raw, of a [`RawSchema`](crate::RawSchema). Older
+    /// snapshots can't read it ([`Error::TableTooNew`]).
     ///
     /// # Errors
     /// [`Error::TableExists`], [`Error::NameTooLong`]; storage errors. Nothing changed then.
@@ -28,9 +29,9 @@ impl Database {
         self.create(name, schema.into(), false)
     }
 
-    /// As [`Database::create_table`], of a table that only its maker uses: also in a transaction whose snapshot is
-    /// older. That it was made, emptied or dropped is as durable as a [`Durability::Relaxed`] commit: its maker ends with the
-    /// process.
+    /// As [`Database::create_table`], of a table that only its maker uses: also in a transaction
+    /// whose snapshot is older. That it was made, emptied or dropped is as durable as a
+    /// [`Durability::Relaxed`] commit: its maker ends with the process.
     ///
     /// # Errors
     /// As there. Nothing changed then.
@@ -68,8 +69,8 @@ impl Database {
         self.changes(&self.patience()).drop_table(table)
     }
 
-    /// Takes all rows out of a table at once, after waiting for those who use it: it gets new trees.
-    /// Snapshots from before can't read it ([`Error::TableTooNew`]).
+    /// Takes all rows out of a table at once, after waiting for those who use it: it gets new
+    /// trees. Snapshots from before can't read it ([`Error::TableTooNew`]).
     ///
     /// # Errors
     /// As [`Database::drop_table`].
@@ -80,14 +81,14 @@ impl Database {
     /// Gives a table another name. Handles stay valid. Who could read it before still can.
     ///
     /// # Errors
-    /// [`Error::TableExists`], [`Error::NameTooLong`], [`Error::TableInUse`], [`Error::NoSuchTable`];
-    /// storage errors. Nothing changed then.
+    /// [`Error::TableExists`], [`Error::NameTooLong`], [`Error::TableInUse`],
+    /// [`Error::NoSuchTable`]; storage errors. Nothing changed then.
     pub fn rename_table(&self, table: &Table, to: &str) -> Result<()> {
         self.changes(&self.patience()).rename_table(table, to)
     }
 
-    /// Changes of definitions that wait for a table's users as long as there is patience, instead of
-    /// [`super::Options::lock_wait_timeout`].
+    /// Changes of definitions that wait for a table's users as long as there is patience, instead
+    /// of [`super::Options::lock_wait_timeout`].
     pub fn changes<'a>(&'a self, patience: &'a Patience) -> Changes<'a> {
         Changes { db: self, patience }
     }
@@ -100,8 +101,9 @@ impl Database {
     /// Replaces what the caller keeps with a raw table. Nobody who uses the table is waited for.
     ///
     /// # Errors
-    /// [`Error::NotRaw`], [`Error::NoSuchTable`]; [`Error::Schema`] if it is too long; [`Error::TableInUse`]
-    /// while the table is being changed otherwise; storage errors. Nothing changed then.
+    /// [`Error::NotRaw`], [`Error::NoSuchTable`]; [`Error::Schema`] if it is too long;
+    /// [`Error::TableInUse`] while the table is being changed otherwise; storage errors. Nothing
+    /// changed then.
     pub fn set_meta(&self, table: &Table, meta: &[u8]) -> Result<()> {
         self.0.home.check(table)?;
         let patience = self.patience();
@@ -193,18 +195,21 @@ impl Changes<'_> {
         Ok(())
     }
 
-    /// Waits until nobody uses the table, and keeps others out; then nobody else changes definitions either.
+    /// Waits until nobody uses the table, and keeps others out; then nobody else changes
+    /// definitions either.
     pub(super) fn exclusively(&self, table: &Table) -> Result<Exclusive<'_>> {
         self.db.0.prepare_for_ddl(self.patience)?;
         let hold = table.0.exclusive(self.patience)?;
         Ok(Exclusive { _one: self.db.0.ddl.lock(), _hold: hold })
     }
 
-    /// From now on snapshots from before can't read the table ([`Error::TableTooNew`]), after waiting for those who use
-    /// it: of a copy that has got its rows and takes another table's place. A snapshot from meanwhile would miss some.
+    /// From now on snapshots from before can't read the table ([`Error::TableTooNew`]), after
+    /// waiting for those who use it: of a copy that has got its rows and takes another table's
+    /// place. A snapshot from meanwhile would miss some.
     ///
     /// # Errors
-    /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends. Nothing changed then.
+    /// [`Error::TableInUse`], [`Error::NoSuchTable`]; [`Error::Cancelled`] if patience ends.
+    /// Nothing changed then.
     pub fn hide_from_older(&self, table: &Table) -> Result<()> {
         self.db.0.home.check(table)?;
         let _held = self.exclusively(table)?;
@@ -222,10 +227,12 @@ impl Changes<'_> {
         self.rename(table, to, None)
     }
 
-    /// As [`Changes::rename_table`], of a raw table; what the caller keeps with it is replaced at once.
+    /// As [`Changes::rename_table`], of a raw table; what the caller keeps with it is replaced at
+    /// once.
     ///
     /// # Errors
-    /// As there, and [`Error::NotRaw`]; [`Error::Schema`] if `meta` is too long. Nothing changed then.
+    /// As there, and [`Error::NotRaw`]; [`Error::Schema`] if `meta` is too long. Nothing changed
+    /// then.
     pub fn rename_raw_table(&self, table: &Table, to: &str, meta: &[u8]) -> Result<()> {
         self.rename(table, to, Some(meta))
     }
@@ -266,8 +273,8 @@ pub(super) struct Exclusive<'a> {
 }
 
 impl Inner {
-    /// Puts a table's new definition into the catalog, and then in place of the old one. The caller has a hold on the
-    /// table, and the mutex of definitions.
+    /// Puts a table's new definition into the catalog, and then in place of the old one. The caller
+    /// has a hold on the table, and the mutex of definitions.
     pub(super) fn replace_def(self: &Arc<Self>, table: &Table, def: TableDef) -> Result<()> {
         let mut txn = self.begin_ddl();
         catalog::put(&mut txn, &table.name(), &def, PutOp::Changed)?;
@@ -277,7 +284,8 @@ impl Inner {
     }
 }
 
-/// How durable a change of definitions is to be: one of a maker's own table concerns nobody after the process has ended.
+/// How durable a change of definitions is to be: one of a maker's own table concerns nobody after
+/// the process has ended.
 fn durability_of_change(is_own: bool) -> Durability {
     if is_own { Durability::Relaxed } else { Durability::Sync }
 }

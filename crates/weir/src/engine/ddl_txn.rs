@@ -1,8 +1,8 @@
 //! The transaction in which definitions change (DDL).
 //!
 //! It may end at any of its steps, by an error. What it has done is then taken back like any
-//! transaction's: at once, or, on a device too full even for that, as soon as there is space, while the
-//! database goes on. Until then the catalog's entries that it has written are locked.
+//! transaction's: at once, or, on a device too full even for that, as soon as there is space, while
+//! the database goes on. Until then the catalog's entries that it has written are locked.
 
 use super::Inner;
 use super::error::Result;
@@ -65,7 +65,8 @@ impl Inner {
     /// Begins one. Who writes to the catalog with it has the catalog's mutex.
     pub(super) fn begin_ddl(self: &Arc<Self>) -> DdlTxn {
         let mut txn = self.transactions.begin();
-        // One change writes to the catalog at a time: only one that can't be taken back yet is in the way.
+        // One change writes to the catalog at a time: only one that can't be taken back yet is in
+        // the way.
         txn.lock_timeout = Duration::ZERO;
         DdlTxn { db: self.clone(), txn: Some(txn) }
     }

@@ -1,9 +1,10 @@
 //! Deletes all rows of a range, as one statement.
 //!
-//! Rows are locked as a locking scan comes to them, and deleted by batches: of each tree the batch's keys go together, in
-//! their order. The lock that the scan took on a row is given up once the row is deleted, since the deletion holds it: so neither what is
-//! kept here nor the lock table grows with the range. Where ranges are locked the locks stay: a few by the primary key, one a row by
-//! another index.
+//! Rows are locked as a locking scan comes to them, and deleted by batches: of each tree the
+//! batch's keys go together, in their order. The lock that the scan took on a row is given up once
+//! the row is deleted, since the deletion holds it: so neither what is kept here nor the lock table
+//! grows with the range. Where ranges are locked the locks stay: a few by the primary key, one a
+//! row by another index.
 
 use super::catalog::TableDef;
 use super::cursor::{Bounds, Cursor, IndexRef};
@@ -16,8 +17,8 @@ use crate::txn::Direction;
 
 /// Rows that are deleted together, at most.
 const BATCH_ROWS: usize = 1024;
-/// Of how many parts of the memory a batch's leaves may take one, were each row in a leaf of its own: they are there still when
-/// the rows are deleted.
+/// Of how many parts of the memory a batch's leaves may take one, were each row in a leaf of its
+/// own: they are there still when the rows are deleted.
 const MEMORY_PART: usize = 16;
 /// Bytes of their keys and entries; the last row may pass that.
 const BATCH_BYTES: usize = 1 << 20;
@@ -52,11 +53,13 @@ impl Batch {
 }
 
 impl Transaction {
-    /// Deletes all rows within the bounds; returns how many there were. They are locked and looked at as by
-    /// [`Transaction::scan_locking`]: of each the newest committed version counts, and a level that locks ranges keeps others' rows out of the bounds.
-    /// It takes the memory of a batch, however many rows there are, and less time by the primary key than a scan with a delete for each; who knows
-    /// all keys deletes them faster one by one. By a secondary index a level that locks ranges keeps a lock for each row. A
-    /// [`Canceller`](crate::Canceller) ends it, if it waits or not; what it has done is taken back first ([`Transaction::rollback`]).
+    /// Deletes all rows within the bounds; returns how many there were. They are locked and looked
+    /// at as by [`Transaction::scan_locking`]: of each the newest committed version counts, and a
+    /// level that locks ranges keeps others' rows out of the bounds. It takes the memory of a
+    /// batch, however many rows there are, and less time by the primary key than a scan with a
+    /// delete for each; who knows all keys deletes them faster one by one. By a secondary index a
+    /// level that locks ranges keeps a lock for each row. A [`Canceller`](crate::Canceller) ends
+    /// it, if it waits or not; what it has done is taken back first ([`Transaction::rollback`]).
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -79,7 +82,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::scan_locking`], and those of locks. The statement did nothing then; what it locked may stay locked.
+    /// As [`Transaction::scan_locking`], and those of locks. The statement did nothing then; what
+    /// it locked may stay locked.
     pub fn delete_range<'i>(
         &mut self,
         table: &Table,

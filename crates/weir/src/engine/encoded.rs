@@ -1,4 +1,5 @@
-//! The bytes of typed rows: of each its key and value, and those of its entries in the table's indexes.
+//! The bytes of typed rows: of each its key and value, and those of its entries in the table's
+//! indexes.
 
 use super::catalog::TableDef;
 use super::error::Result;
@@ -26,7 +27,8 @@ impl Pairs {
         self.ends.push(self.bytes.len());
     }
 
-    /// Adds a row's entries; `entry` appends an index's key to the first, and its value to the second.
+    /// Adds a row's entries; `entry` appends an index's key to the first, and its value to the
+    /// second.
     fn push_entries(
         &mut self,
         indexes: usize,

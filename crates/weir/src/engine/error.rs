@@ -13,8 +13,8 @@ use std::io::ErrorKind;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A row with that key is there already. The statement did nothing; the transaction goes on. The row may be newer than
-    /// the transaction's snapshot: then only a locking read finds it.
+    /// A row with that key is there already. The statement did nothing; the transaction goes on.
+    /// The row may be newer than the transaction's snapshot: then only a locking read finds it.
     #[error("duplicate key in index `{index}` of table `{table}`")]
     Duplicate {
         /// The table.
@@ -31,12 +31,12 @@ pub enum Error {
     /// A row stayed locked for too long. The statement did nothing; the transaction goes on.
     #[error("lock wait timeout: the statement did nothing, the transaction goes on")]
     LockWaitTimeout,
-    /// The statement was cancelled, mostly while it waited for a lock, a table, log space or pages to be written. It did nothing; the
-    /// transaction that it is in, if any, goes on.
+    /// The statement was cancelled, mostly while it waited for a lock, a table, log space or pages
+    /// to be written. It did nothing; the transaction that it is in, if any, goes on.
     #[error("cancelled: nothing was changed, and the transaction, if there is one, goes on")]
     Cancelled,
-    /// Too many transactions write at once, those that are prepared among them, also after a restart. Try again when some
-    /// have ended; until then no definition changes either.
+    /// Too many transactions write at once, those that are prepared among them, also after a
+    /// restart. Try again when some have ended; until then no definition changes either.
     #[error("too many read-write transactions at once: at most {most}")]
     TooManyTransactions {
         /// How many there may be.
@@ -51,8 +51,8 @@ pub enum Error {
     /// The transaction has not ended, and none begins in its place. Nothing changed.
     #[error("the transaction has not ended: another one can't take its place")]
     NotEnded,
-    /// The transaction has been rolled back to an earlier savepoint since this one, or it is another transaction's.
-    /// Nothing changed.
+    /// The transaction has been rolled back to an earlier savepoint since this one, or it is
+    /// another transaction's. Nothing changed.
     #[error(
         "no such savepoint: the transaction was rolled back to an earlier one since, or it is another's"
     )]
@@ -95,7 +95,8 @@ pub enum Error {
     /// There is no such table, or it has been dropped.
     #[error("no table `{0}`")]
     NoSuchTable(String),
-    /// The table is of another database, or of the same one as it was opened before: look it up by its name.
+    /// The table is of another database, or of the same one as it was opened before: look it up by
+    /// its name.
     #[error("table `{0}` is of another database, or of an earlier opening: look it up by its name")]
     ForeignTable(String),
     /// A change of several tables at once names one of them twice. Nothing changed.
@@ -104,7 +105,8 @@ pub enum Error {
     /// A table is to have an empty name. Nothing changed.
     #[error("a table needs a name")]
     NoName,
-    /// A change of a table names one of its indexes twice, among those that go or get another name. Nothing changes.
+    /// A change of a table names one of its indexes twice, among those that go or get another name.
+    /// Nothing changes.
     #[error("index `{index}` of table `{table}` is named twice in one change")]
     IndexNamedTwice {
         /// The table.
@@ -112,7 +114,8 @@ pub enum Error {
         /// The index.
         index: String,
     },
-    /// The commit is of another database, or of the same one as it was opened before. It isn't known whether it is durable.
+    /// The commit is of another database, or of the same one as it was opened before. It isn't
+    /// known whether it is durable.
     #[error(
         "the commit is of another database, or of an earlier opening: it can't be waited for here"
     )]
@@ -161,8 +164,9 @@ pub enum Error {
         /// The directory.
         directory: String,
     },
-    /// Others have used the table for too long for it to be changed. Nothing changed. Or, from a statement: its definition is
-    /// being changed, which waits for others, and that took too long. The statement did nothing; the transaction goes on.
+    /// Others have used the table for too long for it to be changed. Nothing changed. Or, from a
+    /// statement: its definition is being changed, which waits for others, and that took too long.
+    /// The statement did nothing; the transaction goes on.
     #[error(
         "table `{0}` is in use by other transactions, or being changed by another thread, for too long; \
          nothing was changed"
@@ -216,7 +220,8 @@ pub enum Error {
     /// What the catalog says makes no sense.
     #[error("the catalog is damaged: {0}")]
     Catalog(String),
-    /// The caller of an `ALTER` of a raw table, who has made its rows, can't make an index's entry of one. Nothing changed.
+    /// The caller of an `ALTER` of a raw table, who has made its rows, can't make an index's entry
+    /// of one. Nothing changed.
     #[error("table `{0}` has a row that doesn't fit its definition: no index can be made of it")]
     UnfitRow(String),
     /// The schema makes no sense.
@@ -234,9 +239,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the transaction may succeed if it is begun again as it is: others were in its way, or made what it reads only after
-    /// its snapshot. It has ended after a deadlock; otherwise it goes on, and is to be rolled back first.
-    /// [`Database::run`](super::Database::run) does both.
+    /// Whether the transaction may succeed if it is begun again as it is: others were in its way,
+    /// or made what it reads only after its snapshot. It has ended after a deadlock; otherwise it
+    /// goes on, and is to be rolled back first. [`Database::run`](super::Database::run) does both.
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
@@ -249,8 +254,8 @@ impl Error {
         )
     }
 
-    /// Whether the device is full. A statement did nothing then, and can be repeated once there is space; so can a
-    /// commit, unless the log itself found no space and the database has stopped.
+    /// Whether the device is full. A statement did nothing then, and can be repeated once there is
+    /// space; so can a commit, unless the log itself found no space and the database has stopped.
     pub fn is_no_space(&self) -> bool {
         let disk = match self {
             Error::Storage(fault) if fault.is_no_space() => return true,
@@ -272,7 +277,8 @@ impl Error {
         }
     }
 
-    /// Whether it is a page that is damaged, or what the log has for it: what [`Options::give_up_damaged`] gives up.
+    /// Whether it is a page that is damaged, or what the log has for it: what
+    /// [`Options::give_up_damaged`] gives up.
     ///
     /// [`Options::give_up_damaged`]: super::Options::give_up_damaged
     pub fn is_damaged_page(&self) -> bool {

@@ -1,4 +1,5 @@
-//! An index's trees: its own, and that in which entries wait ([`Staging`]); which of them a write of an entry goes to.
+//! An index's trees: its own, and that in which entries wait ([`Staging`]); which of them a write
+//! of an entry goes to.
 
 use crate::storage::Storage;
 use crate::tree::{Hint, Tree, run};
@@ -76,8 +77,8 @@ impl IndexDef {
         txn.write(self.tree, key, Op::Insert(value))
     }
 
-    /// Inserts entries in ascending order, whose rows the transaction holds; returns how many were inserted
-    /// before one that is there already. `hints`: room for hints.
+    /// Inserts entries in ascending order, whose rows the transaction holds; returns how many were
+    /// inserted before one that is there already. `hints`: room for hints.
     pub fn insert_run(
         &self,
         txn: &mut Txn,
@@ -100,7 +101,8 @@ impl IndexDef {
         Ok(done)
     }
 
-    /// Inserts ascending entries into the main tree or the staging tree, as each of their hints says.
+    /// Inserts ascending entries into the main tree or the staging tree, as each of their hints
+    /// says.
     fn insert_either_way(
         &self,
         txn: &mut Txn,
@@ -134,8 +136,8 @@ impl IndexDef {
         Ok(done)
     }
 
-    /// Deletes entries in ascending order, whose rows the transaction holds; returns how many come before one that isn't
-    /// there. `hints`: room for hints.
+    /// Deletes entries in ascending order, whose rows the transaction holds; returns how many come
+    /// before one that isn't there. `hints`: room for hints.
     pub fn delete_run(
         &self,
         txn: &mut Txn,
@@ -168,8 +170,9 @@ impl IndexDef {
         Ok(run.len())
     }
 
-    /// Updates or deletes an entry, whose row the transaction holds, where it is. One that becomes too long to be staged
-    /// goes to the main tree; what is to be deleted there may get a tombstone. `hint`: of the main tree.
+    /// Updates or deletes an entry, whose row the transaction holds, where it is. One that becomes
+    /// too long to be staged goes to the main tree; what is to be deleted there may get a
+    /// tombstone. `hint`: of the main tree.
     #[inline]
     pub fn write_existing(
         &self,
@@ -201,8 +204,8 @@ impl IndexDef {
     }
 }
 
-/// Puts tombstones of those of a run of ascending keys whose hints, of the main tree, say so: what is left of the run, and of the
-/// hints, is to be deleted there.
+/// Puts tombstones of those of a run of ascending keys whose hints, of the main tree, say so: what
+/// is left of the run, and of the hints, is to be deleted there.
 fn hide_staged(
     txn: &mut Txn,
     staging: &Staging,

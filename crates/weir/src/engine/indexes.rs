@@ -1,8 +1,9 @@
-//! Indexes added to filled tables, and dropped, in one atomic change. That of raw tables: [`super::alter`].
+//! Indexes added to filled tables, and dropped, in one atomic change. That of raw tables:
+//! [`super::alter`].
 //!
-//! Entries are made from the rows of a snapshot, sorted, and built into new trees. Others go on meanwhile with the indexes that
-//! they know; what they write is caught up with ([`super::online`]). The table's users are waited for when the definition
-//! is exchanged.
+//! Entries are made from the rows of a snapshot, sorted, and built into new trees. Others go on
+//! meanwhile with the indexes that they know; what they write is caught up with
+//! ([`super::online`]). The table's users are waited for when the definition is exchanged.
 
 use super::Database;
 use super::catalog::{self, PutOp, TableDef};
@@ -25,7 +26,8 @@ use crate::txn::{Direction, HeldStaging, Op, Outcome, Range, Scan, Txn, View, re
 use std::sync::atomic::Ordering;
 use weir_page::node::MAX_INLINE;
 
-/// Memory for sorting an index's entries that are too long for a leaf: one may take an eighth of it.
+/// Memory for sorting an index's entries that are too long for a leaf: one may take an eighth of
+/// it.
 pub(super) const LONG_SORT_BYTES: usize = 8 * 2 * KEY_BYTES_MAX;
 
 /// An index that a typed table is to get: [`Database::create_indexes`].
@@ -70,13 +72,14 @@ struct Entries {
 }
 
 impl Database {
-    /// Creates an index on a typed table, which may be filled. Others read and write meanwhile; at the beginning those who
-    /// write are waited for, in the end all who use the table. Who then begins to use it waits for the end. Snapshots from before
-    /// can't use the index ([`Error::IndexTooNew`]).
+    /// Creates an index on a typed table, which may be filled. Others read and write meanwhile; at
+    /// the beginning those who write are waited for, in the end all who use the table. Who then
+    /// begins to use it waits for the end. Snapshots from before can't use the index
+    /// ([`Error::IndexTooNew`]).
     ///
     /// # Errors
-    /// [`Error::IndexExists`], [`Error::Duplicate`] if `unique` doesn't hold, [`Error::TableInUse`],
-    /// [`Error::NotTyped`]; storage errors. Nothing changed then.
+    /// [`Error::IndexExists`], [`Error::Duplicate`] if `unique` doesn't hold,
+    /// [`Error::TableInUse`], [`Error::NotTyped`]; storage errors. Nothing changed then.
     pub fn create_index(
         &self,
         table: &Table,
@@ -87,7 +90,8 @@ impl Database {
         self.changes(&self.patience()).create_index(table, index, columns, unique)
     }
 
-    /// As [`Database::create_index`], of several indexes at once, for which the rows are read once: all of them or none.
+    /// As [`Database::create_index`], of several indexes at once, for which the rows are read once:
+    /// all of them or none.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -112,8 +116,8 @@ impl Database {
     /// Drops an index of a typed table, after waiting for those who use the table.
     ///
     /// # Errors
-    /// [`Error::NoSuchIndex`], [`Error::TableInUse`], [`Error::NotTyped`]; storage errors. Nothing changed
-    /// then.
+    /// [`Error::NoSuchIndex`], [`Error::TableInUse`], [`Error::NotTyped`]; storage errors. Nothing
+    /// changed then.
     pub fn drop_index(&self, table: &Table, index: &str) -> Result<()> {
         let change = |old: &TableDef| {
             let layout = Layout::Typed(old.typed(table)?.without_index(index));
@@ -169,7 +173,8 @@ impl Database {
         Ok(TableInChange { table, hold, def, first, gone, online, is_built })
     }
 
-    /// Fills the indexes that a table is to get, from the rows that were there when the change began, unless that was done.
+    /// Fills the indexes that a table is to get, from the rows that were there when the change
+    /// began, unless that was done.
     pub(super) fn build_added(
         &self,
         txn: &mut Txn,
@@ -187,10 +192,12 @@ impl Database {
         Ok(())
     }
 
-    /// Exchanges the definitions of tables, all or none; nobody uses them, and each has all that its new indexes are to have.
+    /// Exchanges the definitions of tables, all or none; nobody uses them, and each has all that
+    /// its new indexes are to have.
     pub(super) fn exchange(&self, txn: DdlTxn, mut all: Vec<TableInChange>) -> Result<()> {
         let _one = self.0.ddl.lock();
-        // If it fails it is taken back before others can change the tables: they would find its entries locked.
+        // If it fails it is taken back before others can change the tables: they would find its
+        // entries locked.
         let mut txn = txn;
         let held: Vec<HeldStaging<'_>> =
             all.iter().flat_map(|one| hold_stagings(&one.gone)).collect();
@@ -294,7 +301,8 @@ impl Database {
             last.extend_from_slice(key);
         }
         builder.finish()?;
-        // Those with chains of their own are inserted like any others, so that each chain is announced.
+        // Those with chains of their own are inserted like any others, so that each chain is
+        // announced.
         while let Some((key, value)) = long.next()? {
             patience.check()?;
             if txn.write(tree, key, Op::Insert(value))? == Outcome::Exists {
@@ -309,7 +317,8 @@ impl Changes<'_> {
     /// As [`Database::create_index`].
     ///
     /// # Errors
-    /// As there; [`Error::Cancelled`] if patience ends, also while the index is built. Nothing changed then.
+    /// As there; [`Error::Cancelled`] if patience ends, also while the index is built. Nothing
+    /// changed then.
     pub fn create_index(
         &self,
         table: &Table,

@@ -110,8 +110,8 @@ pub struct Compacted {
     pub pages_moved: u64,
 }
 
-/// An open database; cheap to clone, shared by threads. Closed when the last handle goes. Not for the child of a fork, which has
-/// none of its threads: it neither uses nor drops it.
+/// An open database; cheap to clone, shared by threads. Closed when the last handle goes. Not for
+/// the child of a fork, which has none of its threads: it neither uses nor drops it.
 #[derive(Clone)]
 pub struct Database(Arc<Inner>);
 
@@ -175,14 +175,16 @@ impl Database {
         self.0.endpoint.lock().as_ref().map(|endpoint| endpoint.address().clone())
     }
 
-    /// Transactions that have written and not ended, oldest first. Who has only read isn't among them: its
-    /// snapshot is in [`Database::snapshots`], and the locks that it holds in [`Database::locks`].
+    /// Transactions that have written and not ended, oldest first. Who has only read isn't among
+    /// them: its snapshot is in [`Database::snapshots`], and the locks that it holds in
+    /// [`Database::locks`].
     pub fn transactions(&self) -> Vec<TransactionInfo> {
         TransactionInfo::all(&self.0.transactions)
     }
 
-    /// Snapshots that somebody reads at, oldest first: what they don't see purge leaves alone ([`Status::history_list_length`]). Scans and
-    /// the building of indexes are among them. At [`Isolation::ReadCommitted`] a transaction has one while a statement runs.
+    /// Snapshots that somebody reads at, oldest first: what they don't see purge leaves alone
+    /// ([`Status::history_list_length`]). Scans and the building of indexes are among them. At
+    /// [`Isolation::ReadCommitted`] a transaction has one while a statement runs.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -198,8 +200,8 @@ impl Database {
         SnapshotInfo::all(&self.0.transactions)
     }
 
-    /// Row and range locks that readers hold or somebody waits for, and who waits for whom. Those in tree
-    /// 0 are waits for the end of the transaction that the key names.
+    /// Row and range locks that readers hold or somebody waits for, and who waits for whom. Those
+    /// in tree 0 are waits for the end of the transaction that the key names.
     pub fn locks(&self) -> Vec<LockInfo> {
         self.0.transactions.locks.describe()
     }
@@ -209,17 +211,18 @@ impl Database {
         self.0.transactions.locks.last_deadlock()
     }
 
-    /// Has `observer` called with each transaction that begins to wait for a lock, and all who are in its way
-    /// then; in the thread that waits, before it waits, and again if others come ahead of it. For a coordinator that knows in which order
-    /// transactions are to commit: it may end one that is in the way of an earlier one, with that one's
-    /// [`Canceller`](crate::Canceller). The first observer stays.
+    /// Has `observer` called with each transaction that begins to wait for a lock, and all who are
+    /// in its way then; in the thread that waits, before it waits, and again if others come ahead
+    /// of it. For a coordinator that knows in which order transactions are to commit: it may end
+    /// one that is in the way of an earlier one, with that one's [`Canceller`](crate::Canceller).
+    /// The first observer stays.
     pub fn observe_waits(&self, observer: impl Fn(TxnId, &[TxnId]) + Send + Sync + 'static) {
         self.0.transactions.locks.observe_waits(Box::new(observer));
     }
 
-    /// Has `preference` asked which of two transactions that wait for each other in a circle is to be rolled
-    /// back: the lesser one; equal if either may be. It must not wait, nor panic, nor call the database. The
-    /// first preference stays.
+    /// Has `preference` asked which of two transactions that wait for each other in a circle is to
+    /// be rolled back: the lesser one; equal if either may be. It must not wait, nor panic, nor
+    /// call the database. The first preference stays.
     pub fn prefer_victims(
         &self,
         preference: impl Fn(TxnId, TxnId) -> std::cmp::Ordering + Send + Sync + 'static,
@@ -241,12 +244,13 @@ impl Database {
         })
     }
 
-    /// Changes the redo capacity of the running database; returns what it is now: whole segments, at
-    /// least four. After it was made smaller, the larger one holds until the pages that need it are written,
-    /// within a minute or so; writers are held back no more than the device asks for.
+    /// Changes the redo capacity of the running database; returns what it is now: whole segments,
+    /// at least four. After it was made smaller, the larger one holds until the pages that need it
+    /// are written, within a minute or so; writers are held back no more than the device asks for.
     ///
     /// # Errors
-    /// [`Error::Options`], [`Error::ReadOnly`]; no space for a larger log: nothing changed then. Storage errors.
+    /// [`Error::Options`], [`Error::ReadOnly`]; no space for a larger log: nothing changed then.
+    /// Storage errors.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64> {
         options::check_redo_capacity(bytes)?;
         Ok(self.0.writable()?.set_redo_capacity(bytes)?)
@@ -266,19 +270,20 @@ impl Database {
     /// Makes everything that was committed durable on the device.
     ///
     /// # Errors
-    /// [`Error::Storage`]: the database has stopped after a failure, or does so now; then it isn't known what of the last
-    /// commits is durable.
+    /// [`Error::Storage`]: the database has stopped after a failure, or does so now; then it isn't
+    /// known what of the last commits is durable.
     pub fn sync(&self) -> Result<()> {
         self.0.running()?;
         Ok(self.0.transactions.wait_for_all_log(Durability::Sync)?)
     }
 
-    /// Waits until all of the log that there was when the database was opened has been applied, and all that was not
-    /// committed has been taken back, or does so. Nobody has to: pages that are wanted before are brought up to date then,
-    /// and rows that are to be taken back are locked.
+    /// Waits until all of the log that there was when the database was opened has been applied, and
+    /// all that was not committed has been taken back, or does so. Nobody has to: pages that are
+    /// wanted before are brought up to date then, and rows that are to be taken back are locked.
     ///
     /// # Errors
-    /// [`Error::Storage`]; what has been done stays done, and may be called for again unless the database has stopped.
+    /// [`Error::Storage`]; what has been done stays done, and may be called for again unless the
+    /// database has stopped.
     pub fn finish_recovery(&self) -> Result<()> {
         self.0.running()?.finish_recovery()?;
         self.0.roll_back_losers(|| Ok(()))
@@ -292,9 +297,10 @@ impl Database {
         Ok(self.0.writable()?.flush_all(Reason::Checkpoint, &mut |_| {})?)
     }
 
-    /// Makes a data file with many holes shorter, a fifth of it or more: moves what is stored at its end into free places before,
-    /// and gives the end back to the file system. Costs a read and a write of each page that is moved, and
-    /// does nothing if little could be won. Damaged pages stay where they are. Others go on meanwhile. `progress` is told how many pages were moved.
+    /// Makes a data file with many holes shorter, a fifth of it or more: moves what is stored at
+    /// its end into free places before, and gives the end back to the file system. Costs a read and
+    /// a write of each page that is moved, and does nothing if little could be won. Damaged pages
+    /// stay where they are. Others go on meanwhile. `progress` is told how many pages were moved.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -306,7 +312,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]; [`Error::BackupRunning`]: what is moved then leaves its old place in use. Storage errors; what was moved stays moved.
+    /// [`Error::ReadOnly`]; [`Error::BackupRunning`]: what is moved then leaves its old place in
+    /// use. Storage errors; what was moved stays moved.
     pub fn compact(&self, progress: &mut dyn FnMut(u64)) -> Result<Compacted> {
         self.0.compact(self.0.compacting.lock(), u64::MAX, &mut |moved| {
             progress(moved);
@@ -323,10 +330,11 @@ impl Database {
         Ok(self.0.transactions.purge_all()?)
     }
 
-    /// Closes the database, also if that fails; one that is open read-only has nothing to be written. Other handles must
-    /// not be used any more: transactions that are running can't commit, they are rolled back when they are dropped, or
-    /// at the next open. The directory is free for another open once no handle and no transaction is left. `progress` is
-    /// told how many pages of a clean shutdown are still to be written.
+    /// Closes the database, also if that fails; one that is open read-only has nothing to be
+    /// written. Other handles must not be used any more: transactions that are running can't
+    /// commit, they are rolled back when they are dropped, or at the next open. The directory is
+    /// free for another open once no handle and no transaction is left. `progress` is told how many
+    /// pages of a clean shutdown are still to be written.
     ///
     /// # Errors
     /// Storage errors; what was committed as durable is so all the same.
@@ -350,7 +358,8 @@ impl Database {
     }
 }
 
-/// Nobody does the background work any more: from its end on, a panic's, too, who would wait for that gets an error.
+/// Nobody does the background work any more: from its end on, a panic's, too, who would wait for
+/// that gets an error.
 struct Closing<'a>(&'a Transactions);
 
 impl Drop for Closing<'_> {
@@ -372,14 +381,15 @@ impl Inner {
         Ok(())
     }
 
-    /// Fails if there is no use in changing definitions. No loser is left then: nobody knows which tables it has
-    /// written to.
+    /// Fails if there is no use in changing definitions. No loser is left then: nobody knows which
+    /// tables it has written to.
     pub(crate) fn prepare_for_ddl(&self, patience: &Patience) -> Result<()> {
         self.writable()?;
         self.roll_back_losers(|| patience.check())
     }
 
-    /// Rolls back what is left of losers, beside the thread that does so, as long as `goes_on` lets it.
+    /// Rolls back what is left of losers, beside the thread that does so, as long as `goes_on` lets
+    /// it.
     fn roll_back_losers(&self, goes_on: impl Fn() -> Result<()>) -> Result<()> {
         while self.transactions.losers() > 0 {
             self.running()?;

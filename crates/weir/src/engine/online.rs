@@ -1,18 +1,21 @@
 //! Indexes that are built while others write to their table.
 //!
-//! Who writes to the table meanwhile notes which rows, by their primary keys ([`Notes`]). The index is built from the rows of a
-//! snapshot; then it *catches up*: of each noted row the entries that it had in that snapshot, and those that it has in
-//! a newer one, are compared, and what differs is changed in the index. That is repeated, each time with fewer
-//! rows, and a last time once nobody uses the table: versions take the place of a log of what was written.
+//! Who writes to the table meanwhile notes which rows, by their primary keys ([`Notes`]). The index
+//! is built from the rows of a snapshot; then it *catches up*: of each noted row the entries that
+//! it had in that snapshot, and those that it has in a newer one, are compared, and what differs is
+//! changed in the index. That is repeated, each time with fewer rows, and a last time once nobody
+//! uses the table: versions take the place of a log of what was written.
 //!
 //! # Invariants
-//! - Whoever began to write before there were notes has ended before the first snapshot is taken ([`Hold::note_writes`]).
-//! - A row is noted before it is written, so whatever a snapshot sees has been noted when it is taken: notes are
-//!   taken out after it. A note of a transaction that it doesn't see is kept for the next.
+//! - Whoever began to write before there were notes has ended before the first snapshot is taken
+//!   ([`Hold::note_writes`]).
+//! - A row is noted before it is written, so whatever a snapshot sees has been noted when it is
+//!   taken: notes are taken out after it. A note of a transaction that it doesn't see is kept for
+//!   the next.
 //! - What is built has exactly the entries of the rows of one snapshot, [`Online::seen`].
 //!
-//! As in Mohan and Narang (1992), "Algorithms for creating indexes for very large tables without quiescing updates", without a side
-//! file: that of InnoDB holds entries, and is replayed.
+//! As in Mohan and Narang (1992), "Algorithms for creating indexes for very large tables without
+//! quiescing updates", without a side file: that of InnoDB holds entries, and is replayed.
 
 use super::Database;
 use super::error::{Error, Result, inconsistent};
@@ -50,7 +53,8 @@ impl Notes {
         Notes(Mutex::new(Noted { rows: Some(rows), failed: None, last: Default::default() }))
     }
 
-    /// Notes that a transaction writes a row. If that can't be done, whoever builds the index is told, and nobody else.
+    /// Notes that a transaction writes a row. If that can't be done, whoever builds the index is
+    /// told, and nobody else.
     pub fn note(&self, txn: TxnId, key: &[u8]) {
         let mut noted = self.0.lock();
         let Noted { rows: Some(rows), failed, last } = &mut *noted else { return };
@@ -98,7 +102,8 @@ fn snapshot_of_now(txn: &mut Txn) -> HeldSnapshot {
 }
 
 impl Database {
-    /// From now on everybody who writes to the table notes it; what is built is to have the entries of the rows of now.
+    /// From now on everybody who writes to the table notes it; what is built is to have the entries
+    /// of the rows of now.
     pub(super) fn begin_online(
         &self,
         txn: &mut Txn,
@@ -147,8 +152,8 @@ impl Database {
         }
     }
 
-    /// Brings what is built to what the table is now, for those who have committed; returns how many rows had changed, and how many notes are
-    /// of others. Nothing to do if nothing is built.
+    /// Brings what is built to what the table is now, for those who have committed; returns how
+    /// many rows had changed, and how many notes are of others. Nothing to do if nothing is built.
     fn catch_up_once(
         &self,
         txn: &mut Txn,
@@ -210,7 +215,8 @@ impl Database {
     }
 }
 
-/// A row as a snapshot sees it, and its entry in an index, as it is stored; neither if there is none.
+/// A row as a snapshot sees it, and its entry in an index, as it is stored; neither if there is
+/// none.
 #[derive(Default)]
 struct RowAt {
     value: Option<Vec<u8>>,
@@ -250,7 +256,8 @@ impl RowAt {
     }
 }
 
-/// Writes what differs between two entries of a row in an index; what is to be inserted is so later.
+/// Writes what differs between two entries of a row in an index; what is to be inserted is so
+/// later.
 fn apply_difference(
     txn: &mut Txn,
     of: &TableInChange,

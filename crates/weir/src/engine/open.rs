@@ -1,4 +1,5 @@
-//! Opening a database: in a directory, on any disk, in memory; what is done before it takes statements.
+//! Opening a database: in a directory, on any disk, in memory; what is done before it takes
+//! statements.
 
 use super::error::{Error, Result};
 use super::options::Options;
@@ -23,16 +24,18 @@ use weir_status::{Address, Server};
 /// Writes of losers that one step takes back: of a single-threaded database, and while one opens.
 pub(super) const LOSERS_STEP_WRITES: usize = 8;
 
-/// Time for losers before the database opens; those that are left then are rolled back while it is open.
+/// Time for losers before the database opens; those that are left then are rolled back while it is
+/// open.
 const LOSERS_TIME_AT_OPEN: Duration = Duration::from_millis(100);
 
 impl Database {
-    /// Opens the database in a directory, or creates one there; a directory that is missing is made, with mode 0700.
-    /// [`Options::read_only`] opens one that isn't to be changed.
+    /// Opens the database in a directory, or creates one there; a directory that is missing is
+    /// made, with mode 0700. [`Options::read_only`] opens one that isn't to be changed.
     ///
     /// # Errors
-    /// The directory is in use by another process or can't be read or written; damaged files; a newer
-    /// format; [`Error::NoDatabase`] if there is none and none is to be created. What is durable stays as it is.
+    /// The directory is in use by another process or can't be read or written; damaged files; a
+    /// newer format; [`Error::NoDatabase`] if there is none and none is to be created. What is
+    /// durable stays as it is.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Database> {
         let directory = directory.as_ref();
         options.storage(0)?;
@@ -60,11 +63,14 @@ impl Database {
         Database::open_named(disk, &name, options)
     }
 
-    /// A new database that is in memory alone, and gone when its last handle is. All works as in a directory; commits
-    /// don't wait, whatever [`Options::durability`] says. [`Database::backup`] saves it.
+    /// A new database that is in memory alone, and gone when its last handle is. All works as in a
+    /// directory; commits don't wait, whatever [`Options::durability`] says. [`Database::backup`]
+    /// saves it.
     ///
-    /// [`Options::memory_bytes`] is for pages as they are worked with. On top come the files: all pages once they are written, compressed, and
-    /// the redo log, of half of `memory_bytes` (16 to 512 MiB) if no other capacity is asked for. `Status::disk.memory_bytes` tells how much that is.
+    /// [`Options::memory_bytes`] is for pages as they are worked with. On top come the files: all
+    /// pages once they are written, compressed, and the redo log, of half of `memory_bytes` (16 to
+    /// 512 MiB) if no other capacity is asked for. `Status::disk.memory_bytes` tells how much that
+    /// is.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -163,7 +169,8 @@ impl Database {
     }
 }
 
-/// Whether there is a database. Fails where it is of a newer format, or there is none and none may be created. Changes nothing.
+/// Whether there is a database. Fails where it is of a newer format, or there is none and none may
+/// be created. Changes nothing.
 fn exists(disk: &dyn Disk, name: &str, options: &Options) -> Result<bool> {
     let names = disk.list()?;
     let exists = names.iter().any(|name| name == CONTROL);
@@ -191,7 +198,8 @@ fn load_tables(transactions: &Arc<Transactions>, home: Home) -> Result<HashMap<S
     Ok(tables)
 }
 
-/// Takes back what was not committed when the database ended, as far as an open does that, and loads the tables.
+/// Takes back what was not committed when the database ended, as far as an open does that, and
+/// loads the tables.
 fn settle(
     transactions: &Arc<Transactions>,
     home: Home,
@@ -221,8 +229,9 @@ fn listen(at: &Address, transactions: &Arc<Transactions>) -> Result<Server> {
         .map_err(|error| Error::Options { option: "status_listen", what: format!("{at}: {error}") })
 }
 
-/// Takes back some of what was not committed, while a database opens; whether there is more to do now. What finds no
-/// space is taken back when there is some: a database that doesn't open lets nobody make any.
+/// Takes back some of what was not committed, while a database opens; whether there is more to do
+/// now. What finds no space is taken back when there is some: a database that doesn't open lets
+/// nobody make any.
 fn some_losers_are_left(transactions: &Arc<Transactions>) -> Result<bool> {
     match transactions.roll_back_losers(LOSERS_STEP_WRITES) {
         Err(TxnError::Fault(full)) if full.is_no_space() => Ok(false),

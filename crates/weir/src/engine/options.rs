@@ -104,17 +104,18 @@ impl Options {
         Options { memory_bytes, ..self }
     }
 
-    /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes; its files take that
-    /// much of the device from the start. Without this, a new database gets 512 MiB, and one that exists
-    /// keeps the capacity that it has. Its files are all open: some dozens, or up to 513 of a log of more than 4 GiB, and a
-    /// few more after it was made longer.
+    /// Redo capacity in bytes; at least 1 MiB. A larger log means fewer page writes; its files take
+    /// that much of the device from the start. Without this, a new database gets 512 MiB, and one
+    /// that exists keeps the capacity that it has. Its files are all open: some dozens, or up to
+    /// 513 of a log of more than 4 GiB, and a few more after it was made longer.
     pub fn redo_capacity_bytes(self, redo_capacity_bytes: u64) -> Self {
         Options { redo_capacity_bytes, keep_redo_capacity: false, ..self }
     }
 
-    /// Share of the frames in memory whose pages may have unwritten changes, from 0.0 to 1.0 but never
-    /// fewer than 16 pages; 0.9 by default. It is never exceeded: at the limit writers wait, in order, for
-    /// pages to be written. A lower one costs page writes and needs no setting for even throughput.
+    /// Share of the frames in memory whose pages may have unwritten changes, from 0.0 to 1.0 but
+    /// never fewer than 16 pages; 0.9 by default. It is never exceeded: at the limit writers wait,
+    /// in order, for pages to be written. A lower one costs page writes and needs no setting for
+    /// even throughput.
     pub fn dirty_limit(self, share: f64) -> Self {
         Options { dirty_limit: share, ..self }
     }
@@ -139,14 +140,17 @@ impl Options {
         Options { create, ..self }
     }
 
-    /// Whether the database is opened to be read only; no by default. Nothing in its directory changes, nor a file's
-    /// times but that of its last access, and the process needs no right to write there. Who tries to write gets [`Error::ReadOnly`]; backups can be made. Several processes may
-    /// have a database open so at once, but none while one has it open to write.
+    /// Whether the database is opened to be read only; no by default. Nothing in its directory
+    /// changes, nor a file's times but that of its last access, and the process needs no right to
+    /// write there. Who tries to write gets [`Error::ReadOnly`]; backups can be made. Several
+    /// processes may have a database open so at once, but none while one has it open to write.
     ///
-    /// After a crash, or a close that wasn't clean, there is something to recover: what that writes is kept in memory beyond
-    /// [`Options::memory_bytes`], and is gone at the close. It is little if `memory_bytes` is what the process had that
-    /// wrote to the database last. If it is less, it may be as much as that process's memory, 64 MiB and the redo capacity, and, if a large
-    /// transaction was running, the pages that it had changed, for it is taken back. `Status::disk.memory_bytes` tells how much it is.
+    /// After a crash, or a close that wasn't clean, there is something to recover: what that writes
+    /// is kept in memory beyond [`Options::memory_bytes`], and is gone at the close. It is little
+    /// if `memory_bytes` is what the process had that wrote to the database last. If it is less, it
+    /// may be as much as that process's memory, 64 MiB and the redo capacity, and, if a large
+    /// transaction was running, the pages that it had changed, for it is taken back.
+    /// `Status::disk.memory_bytes` tells how much it is.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -169,7 +173,8 @@ impl Options {
         self.create && !self.read_only
     }
 
-    /// For a database in memory: there is nothing that a commit could be made durable on, and the log takes memory, too.
+    /// For a database in memory: there is nothing that a commit could be made durable on, and the
+    /// log takes memory, too.
     pub(super) fn in_memory(self) -> Self {
         let redo_capacity_bytes = match self.keep_redo_capacity {
             true => (self.memory_bytes / 2).clamp(16 << 20, 512 << 20),
@@ -178,13 +183,14 @@ impl Options {
         Options { create: true, durability: Durability::Relaxed, redo_capacity_bytes, ..self }
     }
 
-    /// Whether recovery gives damaged pages up, for good; no by default. A page that is damaged and that the log has
-    /// changes for stops the database otherwise, each time it is opened, for the sake of who can bring back the file. Given
-    /// up, the page is emptied: what was on it is lost, who needs it is told that it is damaged, and all else can be
-    /// read. A transaction that was running, or prepared, and that can't be taken back whole, is left as it is: half done.
-    /// [`super::Status::recovery_pages_given_up`] and `recovery_transactions_half_done` tell how many there were;
-    /// [`super::Database::check`] finds the pages. The open returns when all of the log is applied and written; cut short, it is
-    /// to be repeated.
+    /// Whether recovery gives damaged pages up, for good; no by default. A page that is damaged and
+    /// that the log has changes for stops the database otherwise, each time it is opened, for the
+    /// sake of who can bring back the file. Given up, the page is emptied: what was on it is lost,
+    /// who needs it is told that it is damaged, and all else can be read. A transaction that was
+    /// running, or prepared, and that can't be taken back whole, is left as it is: half done.
+    /// [`super::Status::recovery_pages_given_up`] and `recovery_transactions_half_done` tell how
+    /// many there were; [`super::Database::check`] finds the pages. The open returns when all of
+    /// the log is applied and written; cut short, it is to be repeated.
     pub fn give_up_damaged(self, give_up_damaged: bool) -> Self {
         Options { give_up_damaged, ..self }
     }
@@ -194,8 +200,8 @@ impl Options {
         Options { lock_wait_timeout, ..self }
     }
 
-    /// Whether inserts into secondary indexes that would have to read a leaf are staged, to be moved
-    /// with others later; on by default. Off is for comparisons.
+    /// Whether inserts into secondary indexes that would have to read a leaf are staged, to be
+    /// moved with others later; on by default. Off is for comparisons.
     pub fn staging(self, staging: bool) -> Self {
         Options { staging, ..self }
     }
@@ -207,15 +213,16 @@ impl Options {
         Options { staging_leaves: Some(leaves), staging_eager: true, ..self }
     }
 
-    /// Is told of the progress of recovery: now and then while the log is read for its end, by the thread that opens the
-    /// database; then, while the database is open, by a thread of its own, until all of the log is applied.
+    /// Is told of the progress of recovery: now and then while the log is read for its end, by the
+    /// thread that opens the database; then, while the database is open, by a thread of its own,
+    /// until all of the log is applied.
     pub fn on_progress(self, on_progress: impl Fn(Progress) + Send + Sync + 'static) -> Self {
         Options { on_progress: OnProgress(Some(Arc::new(on_progress))), ..self }
     }
 
     /// Gives the figures of the open database to whoever asks at this address, in Prometheus' text
-    /// format: `http://ADDRESS/metrics`, or the same on a Unix socket; see [`Address`]. Nobody has to
-    /// authenticate. With port 0, [`super::Database::status_address`] tells which one was found.
+    /// format: `http://ADDRESS/metrics`, or the same on a Unix socket; see [`Address`]. Nobody has
+    /// to authenticate. With port 0, [`super::Database::status_address`] tells which one was found.
     ///
     /// ```
     /// use weir::{Options, StatusAddress};

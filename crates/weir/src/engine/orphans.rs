@@ -7,13 +7,14 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A transaction whose user has left it, or a change of definitions, that could not be rolled back for want
-/// of space.
+/// A transaction whose user has left it, or a change of definitions, that could not be rolled back
+/// for want of space.
 struct Orphan {
     txn: Txn,
     /// Their definitions must not change before.
     _used: Vec<Use>,
-    /// Its name, if it was prepared: nobody else may have it before the log says that this one isn't any more.
+    /// Its name, if it was prepared: nobody else may have it before the log says that this one
+    /// isn't any more.
     xid: Option<Vec<u8>>,
 }
 
@@ -30,8 +31,8 @@ impl Orphans {
         Orphans { left: Mutex::default(), any: AtomicBool::new(false), prepared }
     }
 
-    /// Takes everything back that a transaction has done; what can't be for want of space, later. `used`: its
-    /// tables; `xid`: its name, if it was prepared.
+    /// Takes everything back that a transaction has done; what can't be for want of space, later.
+    /// `used`: its tables; `xid`: its name, if it was prepared.
     ///
     /// # Errors
     /// Faults of the storage.

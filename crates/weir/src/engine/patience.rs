@@ -1,7 +1,8 @@
-//! How long a change of definitions waits for those who use the table, and how somebody else ends the wait.
+//! How long a change of definitions waits for those who use the table, and how somebody else ends
+//! the wait.
 //!
-//! A prepared transaction that nobody decides uses its tables for as long as it likes, after a restart too:
-//! whoever wants to change one of them has to give up some time, or is told to.
+//! A prepared transaction that nobody decides uses its tables for as long as it likes, after a
+//! restart too: whoever wants to change one of them has to give up some time, or is told to.
 
 use super::error::{Error, Result};
 use super::table::TableInner;
@@ -11,8 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How long changes of definitions wait for a table's users ([`super::Database::changes`]). Clones are one:
-/// one of them waits, another ends that.
+/// How long changes of definitions wait for a table's users ([`super::Database::changes`]). Clones
+/// are one: one of them waits, another ends that.
 #[derive(Clone)]
 pub struct Patience(Arc<Inner>);
 
@@ -40,7 +41,8 @@ impl Patience {
         Patience(Arc::new(Inner { timeout, ended, connection, waited_for }))
     }
 
-    /// Says for whom indexes are built, as [`super::Database::snapshots`] tells it; see [`super::Transaction::set_connection`].
+    /// Says for whom indexes are built, as [`super::Database::snapshots`] tells it; see
+    /// [`super::Transaction::set_connection`].
     pub fn set_connection(&self, connection: u64) {
         self.0.connection.store(connection, Ordering::Relaxed);
     }
@@ -70,7 +72,8 @@ impl Patience {
         if self.has_ended() { Err(Error::Cancelled) } else { Ok(()) }
     }
 
-    /// From now on the end of patience is told to whoever waits for the table, until what is returned is dropped.
+    /// From now on the end of patience is told to whoever waits for the table, until what is
+    /// returned is dropped.
     pub(super) fn begin(&self, table: &Arc<TableInner>) -> Waiting<'_> {
         self.0.waited_for.lock().push(table.clone());
         Waiting { patience: self, table: table.clone() }

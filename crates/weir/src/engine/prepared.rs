@@ -1,7 +1,7 @@
 //! Two-phase commit: prepared transactions, by name, and who may end them.
 //!
-//! A prepared transaction belongs to its [`Transaction`] until that is dropped or detached; then, and
-//! after a restart, to the database, which ends it by its name (xid).
+//! A prepared transaction belongs to its [`Transaction`] until that is dropped or detached; then,
+//! and after a restart, to the database, which ends it by its name (xid).
 
 use super::Database;
 use super::commit::Committed;
@@ -109,9 +109,10 @@ impl Registry {
 }
 
 impl Transaction {
-    /// Prepares the transaction for a two-phase commit, under a name of at most [`MAX_XID`] bytes. Returns
-    /// when that is as durable as the transaction's commit was to be. From then on it takes no statement;
-    /// it is committed or rolled back, here or, after [`Transaction::detach`] or a crash, by its name.
+    /// Prepares the transaction for a two-phase commit, under a name of at most [`MAX_XID`] bytes.
+    /// Returns when that is as durable as the transaction's commit was to be. From then on it takes
+    /// no statement; it is committed or rolled back, here or, after [`Transaction::detach`] or a
+    /// crash, by its name.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -135,8 +136,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::BadXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors. The transaction isn't prepared then, unless
-    /// the log has failed: then the next opening of the database tells.
+    /// [`Error::BadXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors. The transaction
+    /// isn't prepared then, unless the log has failed: then the next opening of the database tells.
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
         if !(1..=MAX_XID).contains(&xid.len()) {
             return Err(Error::BadXid { bytes: xid.len() });
@@ -151,7 +152,8 @@ impl Transaction {
         result
     }
 
-    /// Gives up what a prepared transaction has locked by reading, as a restart does: what it has written stays locked.
+    /// Gives up what a prepared transaction has locked by reading, as a restart does: what it has
+    /// written stays locked.
     ///
     /// # Errors
     /// [`Error::NotPrepared`].
@@ -160,8 +162,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Leaves a prepared transaction to the database, which ends it by its name. Dropping it does the
-    /// same.
+    /// Leaves a prepared transaction to the database, which ends it by its name. Dropping it does
+    /// the same.
     ///
     /// # Errors
     /// [`Error::NotPrepared`]: it was rolled back.
@@ -185,9 +187,9 @@ impl Database {
         names
     }
 
-    /// Waits until no [`Transaction`] stands for the prepared transaction of this name, so that it is the
-    /// database's or has ended; whether that came in time. For those who hear that it may be decided
-    /// before the thread that has it has let go.
+    /// Waits until no [`Transaction`] stands for the prepared transaction of this name, so that it
+    /// is the database's or has ended; whether that came in time. For those who hear that it may be
+    /// decided before the thread that has it has let go.
     pub fn wait_until_detached(&self, xid: &[u8], timeout: Duration) -> bool {
         let deadline = Instant::now().checked_add(timeout);
         let shard = self.0.prepared.shard(xid);
@@ -206,8 +208,8 @@ impl Database {
     /// Commits a transaction of [`Database::prepared`]; `durability` says when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSuchXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors: the transaction is prepared still, or the
-    /// log has failed and the next opening tells.
+    /// [`Error::NoSuchXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors: the
+    /// transaction is prepared still, or the log has failed and the next opening tells.
     pub fn commit_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
         self.0.check_writable()?;
         let registry = &self.0.prepared;
@@ -227,8 +229,9 @@ impl Database {
     /// Rolls back a transaction of [`Database::prepared`]; `durability` says when this returns.
     ///
     /// # Errors
-    /// [`Error::NoSuchXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors: what can't be taken back for want of space is
-    /// taken back later, and nobody else can have the name before; or the next opening tells.
+    /// [`Error::NoSuchXid`], [`Error::XidInUse`], [`Error::ReadOnly`]; storage errors: what can't
+    /// be taken back for want of space is taken back later, and nobody else can have the name
+    /// before; or the next opening tells.
     pub fn rollback_prepared(&self, xid: &[u8], durability: Durability) -> Result<()> {
         self.0.check_writable()?;
         let Detached { txn, _used } = self.0.prepared.take(xid)?;

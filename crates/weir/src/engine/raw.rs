@@ -1,4 +1,5 @@
-//! The raw interface: rows and index entries in the caller's encoding. See [`crate::schema::RawSchema`].
+//! The raw interface: rows and index entries in the caller's encoding. See
+//! [`crate::schema::RawSchema`].
 
 use super::catalog::{Rows, TableDef};
 use super::error::{Error, Result};
@@ -85,8 +86,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Duplicate`], [`Error::NotRaw`], [`Error::Row`] for an empty key or one that is too long,
-    /// [`Error::NoSuchIndex`]; lock and storage errors. The statement did nothing then.
+    /// [`Error::Duplicate`], [`Error::NotRaw`], [`Error::Row`] for an empty key or one that is too
+    /// long, [`Error::NoSuchIndex`]; lock and storage errors. The statement did nothing then.
     pub fn insert_raw(
         &mut self,
         table: &Table,
@@ -100,8 +101,9 @@ impl Transaction {
         self.statement(|t| t.writer(table, &def)?.0.insert(key, row, entries.iter().copied()))
     }
 
-    /// As [`Transaction::insert_raw`], for a caller who goes on with the row that is in the way: that isn't locked,
-    /// whatever [`Transaction::set_locks_ranges`] says. The caller locks it, and inserts again if it is gone by then.
+    /// As [`Transaction::insert_raw`], for a caller who goes on with the row that is in the way:
+    /// that isn't locked, whatever [`Transaction::set_locks_ranges`] says. The caller locks it, and
+    /// inserts again if it is gone by then.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -137,8 +139,9 @@ impl Transaction {
         self.without_locks_on_duplicates(|t| t.insert_raw(table, key, row, entries))
     }
 
-    /// Inserts many rows of a raw table at once, which costs less than one after the other. `entries`: by the
-    /// position of each index, those that the rows have there. All are put into the order of their keys.
+    /// Inserts many rows of a raw table at once, which costs less than one after the other.
+    /// `entries`: by the position of each index, those that the rows have there. All are put into
+    /// the order of their keys.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -161,8 +164,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::insert_raw`]; of several keys that are there already, [`Error::Duplicate`] names any.
-    /// The statement did nothing then.
+    /// As [`Transaction::insert_raw`]; of several keys that are there already, [`Error::Duplicate`]
+    /// names any. The statement did nothing then.
     pub fn insert_many_raw(
         &mut self,
         table: &Table,
@@ -174,12 +177,12 @@ impl Transaction {
         self.statement(|t| t.writer(table, &def)?.0.insert_many(rows, entries))
     }
 
-    /// Replaces a row of a raw table, and those of its index entries that change. An entry whose key
-    /// stays and whose value changes is both in `removed` and in `added`.
+    /// Replaces a row of a raw table, and those of its index entries that change. An entry whose
+    /// key stays and whose value changes is both in `removed` and in `added`.
     ///
-    /// Returns whether the row replaced a version that the transaction's snapshot doesn't cover. Then
-    /// pass the entries that stayed as they are to [`Transaction::touch_raw`]: they may be newer than the
-    /// snapshot, too, and the row would be missing in the transaction's own scans.
+    /// Returns whether the row replaced a version that the transaction's snapshot doesn't cover.
+    /// Then pass the entries that stayed as they are to [`Transaction::touch_raw`]: they may be
+    /// newer than the snapshot, too, and the row would be missing in the transaction's own scans.
     ///
     /// # Errors
     /// [`Error::NoSuchRow`]; otherwise as [`Transaction::insert_raw`].
@@ -214,8 +217,9 @@ impl Transaction {
         self.statement(|t| t.writer(table, &def)?.0.rewrite_entries(entries.iter().copied()))
     }
 
-    /// Deletes a row of a raw table and its index entries. Which those are the caller says, here and in updates: nothing looks at the
-    /// row. Of one that the index doesn't have the error is that of a damaged index; one that is left out stays, as that of no row.
+    /// Deletes a row of a raw table and its index entries. Which those are the caller says, here
+    /// and in updates: nothing looks at the row. Of one that the index doesn't have the error is
+    /// that of a damaged index; one that is left out stays, as that of no row.
     ///
     /// # Errors
     /// [`Error::NoSuchRow`]; otherwise as [`Transaction::insert_raw`].
@@ -230,8 +234,9 @@ impl Transaction {
         })
     }
 
-    /// Deletes many rows of a raw table at once, which costs less than one after the other. Everything is as for
-    /// [`Transaction::insert_many_raw`], but that values are not looked at: they may be empty.
+    /// Deletes many rows of a raw table at once, which costs less than one after the other.
+    /// Everything is as for [`Transaction::insert_many_raw`], but that values are not looked at:
+    /// they may be empty.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -273,8 +278,8 @@ impl Transaction {
         delete(self, rows, entries)
     }
 
-    /// Changes a row as a statement. Where ranges are locked, that there is none stays true: its place is locked then, and
-    /// looked at again.
+    /// Changes a row as a statement. Where ranges are locked, that there is none stays true: its
+    /// place is locked then, and looked at again.
     #[inline]
     fn where_present<T>(
         &mut self,
@@ -306,8 +311,8 @@ impl Transaction {
         self.read_row(rows, key, lock, out)
     }
 
-    /// As [`Transaction::get_raw`], by the key's [`crate::short_form`]; puts the whole key in place of what is
-    /// in `key`.
+    /// As [`Transaction::get_raw`], by the key's [`crate::short_form`]; puts the whole key in place
+    /// of what is in `key`.
     ///
     /// # Errors
     /// As [`Transaction::get_raw`].
@@ -332,9 +337,10 @@ impl Transaction {
         Ok(found)
     }
 
-    /// Reads rows or index entries of a raw table into memory that are about to be looked up, side by side; what is in memory
-    /// already is left alone, and so is what there is no room for. What can't be read is left to who looks it up. `keys`: those
-    /// of rows, or of entries, of which their beginnings will do.
+    /// Reads rows or index entries of a raw table into memory that are about to be looked up, side
+    /// by side; what is in memory already is left alone, and so is what there is no room for. What
+    /// can't be read is left to who looks it up. `keys`: those of rows, or of entries, of which
+    /// their beginnings will do.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -367,7 +373,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotRaw`], [`Error::NoSuchIndex`]; errors of a transaction that takes no statements, or a table that it can't use.
+    /// [`Error::NotRaw`], [`Error::NoSuchIndex`]; errors of a transaction that takes no statements,
+    /// or a table that it can't use.
     pub fn read_ahead_raw<'k>(
         &mut self,
         table: &Table,
@@ -382,8 +389,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives up the lock that the last locking read took, if it is on this row of a raw table. What was locked
-    /// before that read, or changed, stays locked.
+    /// Gives up the lock that the last locking read took, if it is on this row of a raw table. What
+    /// was locked before that read, or changed, stays locked.
     ///
     /// # Errors
     /// [`Error::NotRaw`]; [`Error::Ended`].
@@ -395,9 +402,9 @@ impl Transaction {
     /// Rows or index entries of a raw table in the order of their keys. Drop the scan when its
     /// statement ends: it may keep old versions.
     ///
-    /// A locking scan of rows locks each row that it gives. One of an index gives entries for which the
-    /// caller reads the row by [`Transaction::get_raw`] under the same lock, and compares: whether the
-    /// entry is the row's is known only then.
+    /// A locking scan of rows locks each row that it gives. One of an index gives entries for which
+    /// the caller reads the row by [`Transaction::get_raw`] under the same lock, and compares:
+    /// whether the entry is the row's is known only then.
     ///
     /// # Errors
     /// [`Error::NotRaw`], [`Error::NoSuchIndex`], [`Error::IndexTooNew`]; storage errors.

@@ -40,8 +40,9 @@ impl Transaction {
         self.drop_statement_snapshot()
     }
 
-    /// Ends a statement of several raw reads: under [`Isolation::ReadCommitted`] nothing of what it saw is kept for it any more,
-    /// whenever the next one comes. Scans that go on keep what they see.
+    /// Ends a statement of several raw reads: under [`Isolation::ReadCommitted`] nothing of what it
+    /// saw is kept for it any more, whenever the next one comes. Scans that go on keep what they
+    /// see.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -58,7 +59,8 @@ impl Transaction {
         Ok(())
     }
 
-    /// Gives up what the last statement saw, at the level at which each sees what is committed by then.
+    /// Gives up what the last statement saw, at the level at which each sees what is committed by
+    /// then.
     pub(super) fn drop_statement_snapshot(&mut self) -> Result<()> {
         let isolation = self.isolation();
         let txn = self.txn()?;
@@ -201,8 +203,9 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether the last locking read took the lock of this row, which wasn't held before, and the row's being written can
-    /// replace it: not where what was read is to stay as it is even if the transaction goes back to a savepoint.
+    /// Whether the last locking read took the lock of this row, which wasn't held before, and the
+    /// row's being written can replace it: not where what was read is to stay as it is even if the
+    /// transaction goes back to a savepoint.
     pub(super) fn took_lock(&mut self, tree: Tree, key: &[u8]) -> Result<bool> {
         Ok(!self.locks_ranges && self.txn()?.took_lock(tree, &short_form(key)))
     }
@@ -252,7 +255,8 @@ impl Transaction {
         Ok(RawScan::new(self, Begin { def, of, reads, ranges, widens }, range, direction, held))
     }
 
-    /// A statement depends on whether there is a row with this key: where ranges are locked that mustn't change.
+    /// A statement depends on whether there is a row with this key: where ranges are locked that
+    /// mustn't change.
     pub(super) fn lock_for_write(&mut self, tree: Tree, key: &[u8]) -> Result<()> {
         if !self.locks_ranges {
             return Ok(());

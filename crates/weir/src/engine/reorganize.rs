@@ -19,10 +19,12 @@ pub struct Reorganized {
 }
 
 impl Database {
-    /// Fills the pages of a table and of its indexes anew, where that frees many: of rows to fifteen sixteenths, of indexes to three
-    /// quarters or more. Others read and write meanwhile; changes of the table's definition wait. It may end at any point: what was
-    /// done stays. Then the file is made shorter as [`Database::compact`] does where a fifth of it or more is free, unless that is being
-    /// done or a backup is being made; no more pages are moved for that than were freed.
+    /// Fills the pages of a table and of its indexes anew, where that frees many: of rows to
+    /// fifteen sixteenths, of indexes to three quarters or more. Others read and write meanwhile;
+    /// changes of the table's definition wait. It may end at any point: what was done stays. Then
+    /// the file is made shorter as [`Database::compact`] does where a fifth of it or more is free,
+    /// unless that is being done or a backup is being made; no more pages are moved for that than
+    /// were freed.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -1,8 +1,9 @@
-//! Rows read together before they are looked up one by one: those of an index's entries, or of many keys.
+//! Rows read together before they are looked up one by one: those of an index's entries, or of many
+//! keys.
 //!
-//! Neighbours in an index may lie anywhere in the table. Where a row had to be read from the device, those of the entries
-//! behind it are read side by side: few at first, since the caller may want no more, and twice as many each time as
-//! long as they are not in memory.
+//! Neighbours in an index may lie anywhere in the table. Where a row had to be read from the
+//! device, those of the entries behind it are read side by side: few at first, since the caller may
+//! want no more, and twice as many each time as long as they are not in memory.
 
 use crate::key::long::short_form;
 use crate::storage::Storage;
@@ -13,41 +14,48 @@ use crate::tree::Tree;
 const FIRST: usize = 4;
 /// Most of them.
 const MOST: usize = 32;
-/// A batch was worth reading together if at least one row in so many had to be read from the device.
+/// A batch was worth reading together if at least one row in so many had to be read from the
+/// device.
 const MISSED_PART: u64 = 4;
 
-/// When the rows of a scan's entries are worth reading together; one for each scan by an index, or for several in turn
-/// ([`RowsAhead::begin`]). With [`Transaction::read_ahead_raw`](super::Transaction::read_ahead_raw), for who looks up rows by the
-/// entries of a [`RawScan`](super::RawScan). The typed interface does so by itself.
+/// When the rows of a scan's entries are worth reading together; one for each scan by an index, or
+/// for several in turn ([`RowsAhead::begin`]). With
+/// [`Transaction::read_ahead_raw`](super::Transaction::read_ahead_raw), for who looks up rows by
+/// the entries of a [`RawScan`](super::RawScan). The typed interface does so by itself.
 #[derive(Debug, Default)]
 pub struct RowsAhead {
-    /// Number of the first entry behind the last batch: the rows of those before it have been read, or were looked up.
+    /// Number of the first entry behind the last batch: the rows of those before it have been read,
+    /// or were looked up.
     covered: u64,
     /// Number of the scan's first entry.
     first: u64,
     /// Rows of the scan that were looked up.
     looked_up: u64,
-    /// Size of the last batch before it was cut to the entries that were known; 0 if one row was looked up alone.
+    /// Size of the last batch before it was cut to the entries that were known; 0 if one row was
+    /// looked up alone.
     wanted: usize,
     /// Rows of the last batch; 1 if one was looked up alone.
     last_batch: usize,
     /// What this thread had read from the device when that batch began.
     reads_before: DeviceReads,
-    /// Whether the last batch says something of what comes; if not, the next row is looked up alone.
+    /// Whether the last batch says something of what comes; if not, the next row is looked up
+    /// alone.
     has_begun: bool,
 }
 
 impl RowsAhead {
-    /// To be asked before the row of an entry is looked up: how many rows to read together now, those of this entry and of others
-    /// behind it; 0 for none. `entry`: number of entries that the scan had given before this one. `known`: number of
-    /// entries that are known from this one on, this one included.
+    /// To be asked before the row of an entry is looked up: how many rows to read together now,
+    /// those of this entry and of others behind it; 0 for none. `entry`: number of entries that the
+    /// scan had given before this one. `known`: number of entries that are known from this one on,
+    /// this one included.
     #[inline]
     pub fn due(&mut self, entry: u64, known: usize) -> usize {
         self.looked_up += 1;
         if entry < self.covered { 0 } else { self.next(entry, known) }
     }
 
-    /// Before the `n`th of these keys is looked up: reads its row and those of others behind it together, if they are due.
+    /// Before the `n`th of these keys is looked up: reads its row and those of others behind it
+    /// together, if they are due.
     #[inline]
     pub(super) fn come_to(&mut self, s: &Storage, rows: Tree, keys: &[Vec<u8>], n: usize) {
         let due = self.due(n as u64, keys.len() - n);
@@ -56,8 +64,8 @@ impl RowsAhead {
         }
     }
 
-    /// Another scan of the same kind begins, whose first entry has this number. If what was read together for the last
-    /// one was wanted, as much is from the first entry on.
+    /// Another scan of the same kind begins, whose first entry has this number. If what was read
+    /// together for the last one was wanted, as much is from the first entry on.
     pub fn begin(&mut self, entry: u64) {
         let unwanted = self.covered.saturating_sub(entry);
         self.has_begun &= self.last_batch > 1 && 2 * unwanted <= self.last_batch as u64;

@@ -11,7 +11,8 @@ const TRIES: u32 = 10;
 /// Longest pause before the second try; twice that before the third, and so on.
 const FIRST_PAUSE: Duration = Duration::from_millis(1);
 
-/// An error that [`Database::run`] may meet: the engine's, or one of the caller's that may have one of the engine's in it.
+/// An error that [`Database::run`] may meet: the engine's, or one of the caller's that may have one
+/// of the engine's in it.
 pub trait RunError: From<Error> {
     /// Whether the transaction may succeed when it is begun again; see [`Error::is_retryable`].
     fn is_retryable(&self) -> bool;
@@ -42,10 +43,12 @@ fn has_retryable(error: &(dyn std::error::Error + 'static)) -> bool {
 }
 
 impl Database {
-    /// Runs `body` in a transaction and commits it. If that fails by what [`Error::is_retryable`] says, a deadlock for example, the
-    /// transaction is rolled back, and after a pause of random length, 1 ms at most at first, and each time twice that, begun anew: it is tried ten times at
-    /// most. Each try waits for locks as long as [`Options::lock_wait_timeout`](super::Options) says. So `body` is called several times: what it does
-    /// beside the transaction isn't taken back.
+    /// Runs `body` in a transaction and commits it. If that fails by what [`Error::is_retryable`]
+    /// says, a deadlock for example, the transaction is rolled back, and after a pause of random
+    /// length, 1 ms at most at first, and each time twice that, begun anew: it is tried ten times
+    /// at most. Each try waits for locks as long as [`Options::lock_wait_timeout`](super::Options)
+    /// says. So `body` is called several times: what it does beside the transaction isn't taken
+    /// back.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -64,8 +67,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// Any other error of `body`, the last one of ten tries, and those of [`Database::begin`]: the transaction has been rolled back.
-    /// Those of [`Transaction::commit`].
+    /// Any other error of `body`, the last one of ten tries, and those of [`Database::begin`]: the
+    /// transaction has been rolled back. Those of [`Transaction::commit`].
     pub fn run<T, E: RunError>(
         &self,
         isolation: Isolation,

@@ -1,8 +1,9 @@
 //! Savepoints: where a transaction can be taken back to, for as long as that place is there.
 //!
-//! A savepoint is a number of undo records. A transaction that is taken back behind it and goes on may have as
-//! many again in the middle of a statement: to go there would leave half a row. So a rollback makes all savepoints behind
-//! it void, and a transaction remembers as much of its rollbacks as tells which are.
+//! A savepoint is a number of undo records. A transaction that is taken back behind it and goes on
+//! may have as many again in the middle of a statement: to go there would leave half a row. So a
+//! rollback makes all savepoints behind it void, and a transaction remembers as much of its
+//! rollbacks as tells which are.
 
 use crate::txn;
 
@@ -56,8 +57,8 @@ impl Rollbacks {
         Savepoint { at, after: self.made.min(AFTER_UNKNOWN) }
     }
 
-    /// Whether there may be such a savepoint, in a transaction that stands at `now`: it is none of another one,
-    /// and this one has not been taken back behind it since.
+    /// Whether there may be such a savepoint, in a transaction that stands at `now`: it is none of
+    /// another one, and this one has not been taken back behind it since.
     pub fn know(&self, savepoint: Savepoint, now: txn::Savepoint) -> bool {
         let Savepoint { at, after } = savepoint;
         at <= now && after <= self.made && (after == AFTER_UNKNOWN || !self.have_passed(savepoint))

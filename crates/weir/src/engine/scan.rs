@@ -22,11 +22,12 @@ use std::ops::Bound;
 use std::sync::Arc;
 use weir_page::TxnId;
 
-/// Rows fetched at first; more later. Where what is fetched is locked, one: who wants no more locks no more.
+/// Rows fetched at first; more later. Where what is fetched is locked, one: who wants no more locks
+/// no more.
 const FIRST_FETCH: usize = 16;
 
-/// Rows that a locking scan locks one by one before it locks what it reads as a whole, at the level that keeps
-/// rows locked that the caller doesn't want: those around them are locked then, too.
+/// Rows that a locking scan locks one by one before it locks what it reads as a whole, at the level
+/// that keeps rows locked that the caller doesn't want: those around them are locked then, too.
 const ROWS_ALONE: usize = 128;
 
 /// Which keys a raw scan covers.
@@ -156,9 +157,10 @@ pub struct RawEntry<'a> {
     pub key: &'a [u8],
     /// The row, or the entry's value.
     pub value: &'a [u8],
-    /// Whether it stands for itself. If not, the entry of an index may no longer be that of its row, or
-    /// not yet: look the row up, and pass over the entry if there is none or if it has another entry. Who looks rows up at
-    /// [`Isolation::ReadUncommitted`](super::Isolation) has to do so in any case: others may have changed them since.
+    /// Whether it stands for itself. If not, the entry of an index may no longer be that of its
+    /// row, or not yet: look the row up, and pass over the entry if there is none or if it has
+    /// another entry. Who looks rows up at [`Isolation::ReadUncommitted`](super::Isolation) has to
+    /// do so in any case: others may have changed them since.
     pub current: bool,
 }
 
@@ -223,9 +225,9 @@ impl RawScan {
     /// The next entry. `txn`: the transaction that began the scan.
     ///
     /// # Errors
-    /// [`Error::Ended`], [`Error::Prepared`]; [`Error::ForeignScan`] with another transaction; storage errors;
-    /// of a locking scan also [`Error::LockWaitTimeout`], [`Error::Deadlock`], [`Error::Cancelled`]: all but a
-    /// deadlock leave the scan where it is.
+    /// [`Error::Ended`], [`Error::Prepared`]; [`Error::ForeignScan`] with another transaction;
+    /// storage errors; of a locking scan also [`Error::LockWaitTimeout`], [`Error::Deadlock`],
+    /// [`Error::Cancelled`]: all but a deadlock leave the scan where it is.
     #[inline]
     pub fn next(&mut self, txn: &mut Transaction) -> Result<Option<RawEntry<'_>>> {
         Ok(self.advance(txn)?.then(|| self.last()))
@@ -246,7 +248,8 @@ impl RawScan {
         self.advance_by_steps(txn)
     }
 
-    /// Goes on to the next entry if it has been copied and stands for itself; whether it does. If not, the entry at hand stays.
+    /// Goes on to the next entry if it has been copied and stands for itself; whether it does. If
+    /// not, the entry at hand stays.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Prepared`], [`Error::ForeignScan`].
@@ -269,8 +272,8 @@ impl RawScan {
         if txn.serial == self.serial { Ok(()) } else { Err(Error::ForeignScan) }
     }
 
-    /// Goes on with another range, or the other way, in which it sees of others what it saw before, and what `txn`, the
-    /// transaction that began it, has changed since.
+    /// Goes on with another range, or the other way, in which it sees of others what it saw before,
+    /// and what `txn`, the transaction that began it, has changed since.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Prepared`], [`Error::ForeignScan`]. The scan is where it was.
@@ -290,7 +293,8 @@ impl RawScan {
         Ok(())
     }
 
-    /// The transaction has been taken back to a savepoint: what was read ahead may be no more, and other things be there again.
+    /// The transaction has been taken back to a savepoint: what was read ahead may be no more, and
+    /// other things be there again.
     #[cold]
     fn read_anew(&mut self, txn: &Transaction) {
         self.rollbacks = txn.rollbacks.made();
@@ -317,7 +321,8 @@ impl RawScan {
         }
     }
 
-    /// As [`RawScan::next`], but it gives stored keys and values, in their order. Whether there is another.
+    /// As [`RawScan::next`], but it gives stored keys and values, in their order. Whether there is
+    /// another.
     pub(super) fn next_stored(&mut self, txn: &mut Transaction) -> Result<bool> {
         while self.step(txn)? {
             if self.resolve(txn)? {
@@ -353,7 +358,8 @@ impl RawScan {
                 Reads::View(view) => Look::At(view),
                 Reads::Newest => Look::Newest { own: txn.own_id()?, skip: false, ranges },
                 Reads::Locked(mode, wait) => {
-                    // A range that stands for its rows keeps out whoever one of keys does, and their locks.
+                    // A range that stands for its rows keeps out whoever one of keys does, and
+                    // their locks.
                     let ranges = self.widen(txn, mode)?.or(ranges);
                     Look::Newest { own: txn.own_id()?, skip: wait == Wait::Skip, ranges }
                 }
@@ -380,8 +386,8 @@ impl RawScan {
         txn.get_stored_locked(tree, key, mode, wait, &mut Vec::new()).map(drop)
     }
 
-    /// How the rows that are read next are locked as a whole, if they are: where ranges are locked anyway, and by a scan
-    /// that has locked many rows one by one.
+    /// How the rows that are read next are locked as a whole, if they are: where ranges are locked
+    /// anyway, and by a scan that has locked many rows one by one.
     #[inline]
     fn widen(&mut self, txn: &mut Transaction, mode: Mode) -> Result<Option<RangeMode>> {
         if self.begin.widens && self.scan.is_to_read() {
@@ -391,8 +397,8 @@ impl RawScan {
         Ok(self.whole_at.map(|_| RangeMode { mode, for_rows: true }))
     }
 
-    /// Locks the row at hand if the scan is one of rows under lock, and reads its whole value; `false`
-    /// if it is gone or passed over. If it can't, the scan comes to the row again.
+    /// Locks the row at hand if the scan is one of rows under lock, and reads its whole value;
+    /// `false` if it is gone or passed over. If it can't, the scan comes to the row again.
     #[inline]
     fn resolve(&mut self, txn: &mut Transaction) -> Result<bool> {
         let resolved = self.try_resolve(txn);
@@ -425,8 +431,8 @@ impl RawScan {
                 Ok(self.looked_up)
             }
             _ if !entry.overflow && as_copied => Ok(true),
-            // The entry was copied a while ago: a version that isn't committed may have gone with its
-            // chain since, so it is looked up anew. Staged entries have no chain.
+            // The entry was copied a while ago: a version that isn't committed may have gone with
+            // its chain since, so it is looked up anew. Staged entries have no chain.
             reads => {
                 let view = match reads {
                     Reads::View(view) if entry.outdated => View { own: TxnId(0), ..view },
@@ -442,15 +448,17 @@ impl RawScan {
         }
     }
 
-    /// Has what lies behind `key`, which the scan has given, read anew, though it may have been read already. For
-    /// locking reads by an index: who had to wait for an entry's row, or finds that the row has
-    /// another entry now, may find that entry further on. A scan of rows under lock does so by itself.
+    /// Has what lies behind `key`, which the scan has given, read anew, though it may have been
+    /// read already. For locking reads by an index: who had to wait for an entry's row, or finds
+    /// that the row has another entry now, may find that entry further on. A scan of rows under
+    /// lock does so by itself.
     pub fn behind(&mut self, key: &[u8]) {
         match self.stem.as_mut().filter(|stem| stem.last().is_some()) {
             None => self.scan.read_anew_behind(key),
             Some(stem) => {
-                // All of the stem has been read, and perhaps what comes behind it. In its tree the whole key
-                // stands for nothing: the scan came to the stem by the entry that it gave last.
+                // All of the stem has been read, and perhaps what comes behind it. In its tree the
+                // whole key stands for nothing: the scan came to the stem by the entry that it gave
+                // last.
                 stem.read_anew_behind(key, self.begin.reads);
                 // After a rollback to a savepoint what comes behind that is read anew in any case.
                 if let Some(stored) = self.scan.given().map(<[u8]>::to_vec) {
@@ -471,9 +479,10 @@ impl RawScan {
         }
     }
 
-    /// As [`RawScan::behind`]; a scan without locks at [`crate::Isolation::ReadCommitted`] sees from there on
-    /// what is committed now. For who reads so and then locks what it wants: a row that has changed since, or
-    /// has gone, may be further on under another key. `txn`: the transaction that began the scan.
+    /// As [`RawScan::behind`]; a scan without locks at [`crate::Isolation::ReadCommitted`] sees
+    /// from there on what is committed now. For who reads so and then locks what it wants: a row
+    /// that has changed since, or has gone, may be further on under another key. `txn`: the
+    /// transaction that began the scan.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::Prepared`], [`Error::ForeignScan`]. The scan is where it was.
@@ -492,8 +501,9 @@ impl RawScan {
         Ok(())
     }
 
-    /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with it. They
-    /// count as given, and leave that one where it is in memory. None where each entry must be looked at anew: of rows under lock, for example.
+    /// The entries behind the one that [`RawScan::next`] gave, as far as they have been read with
+    /// it. They count as given, and leave that one where it is in memory. None where each entry
+    /// must be looked at anew: of rows under lock, for example.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;

@@ -9,7 +9,8 @@ use std::time::Duration;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SnapshotInfo {
-    /// For whom: what [`super::Transaction::set_connection`] or [`super::Patience::set_connection`] was told; 0 if nothing.
+    /// For whom: what [`super::Transaction::set_connection`] or [`super::Patience::set_connection`]
+    /// was told; 0 if nothing.
     pub connection: u64,
     /// How long ago it was taken, by a clock that goes in steps of up to 10 ms.
     pub age: Duration,

@@ -1,7 +1,7 @@
 //! Statistics for who plans queries: sizes, ranges, different keys, from a few pages each.
 //!
-//! Entries count whether or not they are committed. Nothing is kept: who asks often keeps what it was
-//! told.
+//! Entries count whether or not they are committed. Nothing is kept: who asks often keeps what it
+//! was told.
 
 use super::Database;
 use super::catalog::TableDef;
@@ -83,8 +83,9 @@ impl Database {
         Ok(entries.max(0) as u64)
     }
 
-    /// About how many rows of a typed table lie within bounds of an index: exact where they are in a leaf or two, else judged
-    /// by a few leaves, and wrong by half or more where rows differ much in size. Rows that aren't committed count, too.
+    /// About how many rows of a typed table lie within bounds of an index: exact where they are in
+    /// a leaf or two, else judged by a few leaves, and wrong by half or more where rows differ much
+    /// in size. Rows that aren't committed count, too.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -104,7 +105,8 @@ impl Database {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NoSuchIndex`], [`Error::NoSuchTable`], [`Error::NotTyped`], [`Error::Row`]; storage errors.
+    /// [`Error::NoSuchIndex`], [`Error::NoSuchTable`], [`Error::NotTyped`], [`Error::Row`]; storage
+    /// errors.
     pub fn estimate_bounds<'i>(
         &self,
         table: &Table,
@@ -139,8 +141,8 @@ impl Database {
         Ok(figures)
     }
 
-    /// About how many different keys there are, by each of their first `parts` parts: `split` appends
-    /// where each part of a key ends. Exact for a small index.
+    /// About how many different keys there are, by each of their first `parts` parts: `split`
+    /// appends where each part of a key ends. Exact for a small index.
     ///
     /// # Errors
     /// As [`Database::estimate_range`].
@@ -164,14 +166,15 @@ impl Database {
         Ok(different.into_iter().map(|different| different.round() as u64).collect())
     }
 
-    /// Counts a tree's keys: as many as change from one entry to the next in the leaves that are looked at,
-    /// taken for all leaves, and no fewer than were seen.
+    /// Counts a tree's keys: as many as change from one entry to the next in the leaves that are
+    /// looked at, taken for all leaves, and no fewer than were seen.
     fn keys_of(&self, tree: Tree, parts: usize, split: &mut Split<'_>) -> Result<Keys> {
         let (mut entries, mut pairs, mut hidden) = (0.0, 0.0, 0.0);
         let (mut changes, mut seen) = (vec![0.0; parts], vec![1.0; parts]);
         let (mut last, mut key, mut ends) = (Vec::new(), Vec::new(), Vec::new());
         tree.sample(&self.0.transactions.storage, CARDINALITY_LEAVES, &mut |stands_for, leaf| {
-            // Leaves that aren't neighbours: between them there is one change at least if their keys differ.
+            // Leaves that aren't neighbours: between them there is one change at least if their
+            // keys differ.
             let mut follows = stands_for == 1.0;
             for slot in 0..leaf.len() {
                 let flags = leaf.entry(slot).flags;
@@ -247,8 +250,8 @@ struct Keys {
 }
 
 impl Keys {
-    /// Together with the keys of the staging tree. How many of these are new isn't known without reading
-    /// what staging avoids: they are taken to be spread as those of the main tree are.
+    /// Together with the keys of the staging tree. How many of these are new isn't known without
+    /// reading what staging avoids: they are taken to be spread as those of the main tree are.
     fn with_staged(self, staged: &Keys) -> Keys {
         let entries = (self.entries - staged.hidden).max(0.0) + staged.entries;
         let growth = if self.entries > 0.0 { entries / self.entries } else { 1.0 };

@@ -1,8 +1,8 @@
 //! Figures of a database at one moment. Names follow InnoDB's where the thing is the same.
 //!
-//! The table below names each once: as a field of [`Status`], what it is, and as one of [`Status::figures`], from which
-//! the endpoint, `weir top` and the benchmark take them. [`Status::of`] fills it in; the device's figures, whose names
-//! are lists of their own, come last.
+//! The table below names each once: as a field of [`Status`], what it is, and as one of
+//! [`Status::figures`], from which the endpoint, `weir top` and the benchmark take them.
+//! [`Status::of`] fills it in; the device's figures, whose names are lists of their own, come last.
 
 use super::snapshots::SnapshotInfo;
 use crate::storage::Cause;
@@ -163,7 +163,8 @@ status! {
     recovery_log_bytes: gauge bytes,
     /// Bytes of them that recovery has not gone through; it does so while the database is open.
     recovery_log_bytes_left: gauge bytes,
-    /// Transactions that were running when the database ended and have not been rolled back; that goes on while it is open.
+    /// Transactions that were running when the database ended and have not been rolled back; that
+    /// goes on while it is open.
     recovery_transactions_left: gauge count,
     /// Records that recovery has applied.
     recovered_records: counter count,
@@ -171,7 +172,8 @@ status! {
     recovered_pages_on_demand: counter count,
     /// Damaged pages that recovery has emptied, because it was told to.
     recovery_pages_given_up: counter count,
-    /// Transactions that were left half done because of damage, which recovery was told to pass over.
+    /// Transactions that were left half done because of damage, which recovery was told to pass
+    /// over.
     recovery_transactions_half_done: counter count,
 }
 
@@ -305,7 +307,8 @@ pub struct TransactionInfo {
     pub state: TransactionState,
     /// Undo records that it has written and not taken back.
     pub undo_records: u64,
-    /// How long ago it wrote first; since the opening of the database for one that was prepared before.
+    /// How long ago it wrote first; since the opening of the database for one that was prepared
+    /// before.
     pub age: Duration,
     /// Whom it waits for.
     pub waiting_for: Vec<weir_page::TxnId>,

@@ -1,11 +1,11 @@
 //! The entries of a stem, in the order of their keys.
 //!
-//! Long keys that begin with the same 3,500 bytes share a stem, and lie in their tree in the order of hashes
-//! ([`crate::key::long`]). A scan that comes to one of them reads all that share its stem, by a scan of its
-//! own, and gives them sorted. If they take more than [`MEMORY_BYTES`], it keeps those that come first, gives
-//! these, and reads the stem again for those behind: however many there are, they are given in order, in
-//! bounded memory. A locking scan locks all that it reads; a row is looked up anew if its transaction has changed
-//! anything since.
+//! Long keys that begin with the same 3,500 bytes share a stem, and lie in their tree in the order
+//! of hashes ([`crate::key::long`]). A scan that comes to one of them reads all that share its
+//! stem, by a scan of its own, and gives them sorted. If they take more than [`MEMORY_BYTES`], it
+//! keeps those that come first, gives these, and reads the stem again for those behind: however
+//! many there are, they are given in order, in bounded memory. A locking scan locks all that it
+//! reads; a row is looked up anew if its transaction has changed anything since.
 
 use super::error::Result;
 use super::read::lacks_rest;
@@ -146,8 +146,9 @@ impl StemScan {
         }
     }
 
-    /// Brings the row at hand up to date if the scan is one of rows under lock and its transaction has changed anything
-    /// since they were read; `false` if it is gone. If it can't, the scan comes to the row again.
+    /// Brings the row at hand up to date if the scan is one of rows under lock and its transaction
+    /// has changed anything since they were read; `false` if it is gone. If it can't, the scan
+    /// comes to the row again.
     fn is_there(&mut self, txn: &mut Transaction) -> Result<bool> {
         let locks_rows =
             self.begin.of == KeyOf::Primary && matches!(self.begin.reads, Reads::Locked(..));

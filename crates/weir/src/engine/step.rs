@@ -1,4 +1,5 @@
-//! What threads do in the background, a step at a time: for a database that has no threads of its own.
+//! What threads do in the background, a step at a time: for a database that has no threads of its
+//! own.
 
 use super::Database;
 use super::error::Result;
@@ -56,8 +57,8 @@ impl BackgroundStep {
 }
 
 impl Database {
-    /// One step of what threads do otherwise, for a single-threaded database. Those that put in order for later do nothing in
-    /// one that is open read-only.
+    /// One step of what threads do otherwise, for a single-threaded database. Those that put in
+    /// order for later do nothing in one that is open read-only.
     ///
     /// # Errors
     /// Storage errors.

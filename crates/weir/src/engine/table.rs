@@ -172,7 +172,8 @@ pub(super) fn hold_all(tables: &[&Table], patience: &Patience) -> Result<Vec<Hol
     Ok(holds.into_iter().map(|(_, hold)| hold).collect())
 }
 
-/// Where tables stand among those named, in an order that is the same whatever order they are named in.
+/// Where tables stand among those named, in an order that is the same whatever order they are named
+/// in.
 fn in_one_order(tables: &[&Table]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..tables.len()).collect();
     order.sort_by_key(|&n| Arc::as_ptr(&tables[n].0).addr());
@@ -221,7 +222,8 @@ impl TableInner {
         users.notes.clone()
     }
 
-    /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock isn't asked.
+    /// The users, once nobody keeps others from joining them. Mostly nobody does, and the clock
+    /// isn't asked.
     fn users_once(&self, limit: WaitLimit<'_>) -> Result<MutexGuard<'_, Users>> {
         let mut users = self.users.lock();
         if !users.exclusive {
@@ -320,7 +322,8 @@ impl Table {
         self.0.name()
     }
 
-    /// Its columns and keys, as they are now; [`Transaction::schema`](super::Transaction::schema) has them stay so.
+    /// Its columns and keys, as they are now; [`Transaction::schema`](super::Transaction::schema)
+    /// has them stay so.
     ///
     /// # Errors
     /// [`Error::NotTyped`]; [`Error::NoSuchTable`] once it has been dropped.

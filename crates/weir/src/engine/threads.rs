@@ -1,5 +1,5 @@
-//! The threads that run the steps of transactions: purge, moving staged entries on, and rolling back what was running when
-//! the database ended.
+//! The threads that run the steps of transactions: purge, moving staged entries on, and rolling
+//! back what was running when the database ended.
 
 use super::orphans::Orphans;
 use crate::storage::{Background, Fault, Rests, Signal, Step, StopsWhenPanicking};

@@ -25,17 +25,19 @@ pub enum Isolation {
     /// What was committed when the transaction first read. Writes and locking reads see the newest.
     #[default]
     RepeatableRead,
-    /// The newest versions, and nobody else changes what was read, keys that weren't there included, until
-    /// the transaction ends: as if one transaction ran after the other. Reads wait for writers and may
-    /// end in a deadlock.
+    /// The newest versions, and nobody else changes what was read, keys that weren't there
+    /// included, until the transaction ends: as if one transaction ran after the other. Reads wait
+    /// for writers and may end in a deadlock.
     Serializable,
 }
 
-/// A transaction. Dropped without commit, it is rolled back; a prepared one is left to the database.
+/// A transaction. Dropped without commit, it is rolled back; a prepared one is left to the
+/// database.
 ///
-/// *Lock errors* of its statements are [`Error::Deadlock`], [`Error::LockWaitTimeout`] and [`Error::Cancelled`]. The first statement on
-/// a table, a read too, may have to wait for a change of the table's definition: that ends in [`Error::TableInUse`] after as long as for
-/// a lock. [`Error::is_retryable`] tells which errors are gone when the transaction is begun again.
+/// *Lock errors* of its statements are [`Error::Deadlock`], [`Error::LockWaitTimeout`] and
+/// [`Error::Cancelled`]. The first statement on a table, a read too, may have to wait for a change
+/// of the table's definition: that ends in [`Error::TableInUse`] after as long as for a lock.
+/// [`Error::is_retryable`] tells which errors are gone when the transaction is begun again.
 ///
 /// ```
 /// # let dir = tempfile::tempdir()?;
@@ -144,8 +146,9 @@ impl Transaction {
         self.isolation
     }
 
-    /// Says for whom it reads, as [`super::Database::snapshots`] tells it from its next snapshot on: a number of the caller's, of a
-    /// connection for example. It stays when the transaction begins again.
+    /// Says for whom it reads, as [`super::Database::snapshots`] tells it from its next snapshot
+    /// on: a number of the caller's, of a connection for example. It stays when the transaction
+    /// begins again.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -214,7 +217,8 @@ impl Transaction {
         Ok(self.used[at].def.clone())
     }
 
-    /// As [`Transaction::enter`], where the definition isn't needed beyond the transaction's next use.
+    /// As [`Transaction::enter`], where the definition isn't needed beyond the transaction's next
+    /// use.
     #[inline]
     pub(super) fn entered(&mut self, table: &Table) -> Result<&TableDef> {
         let at = self.used_at(table)?;
@@ -259,9 +263,10 @@ impl Transaction {
         Ok(())
     }
 
-    /// Whether what locking reads and writes are told of others' rows stays true until the transaction ends, as it
-    /// does anyway under [`Isolation::Serializable`]: they lock the ranges that they read, and the rows that are in an insert's
-    /// way. Then statements do the same if they are repeated elsewhere in the order of commits (replication by statements).
+    /// Whether what locking reads and writes are told of others' rows stays true until the
+    /// transaction ends, as it does anyway under [`Isolation::Serializable`]: they lock the ranges
+    /// that they read, and the rows that are in an insert's way. Then statements do the same if
+    /// they are repeated elsewhere in the order of commits (replication by statements).
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -290,8 +295,9 @@ impl Transaction {
         let error = match result {
             Ok(done) => return Ok(done),
             Err(Error::Deadlock) => {
-                return match self.roll_back() {
-                    // It has ended all the same, and waits for nobody: the rest is taken back later.
+                return match self.take_back_all() {
+                    // It has ended all the same, and waits for nobody: the rest is taken back
+                    // later.
                     Err(error) if !error.is_no_space() => Err(error),
                     _ => Err(Error::Deadlock),
                 };
@@ -373,8 +379,8 @@ impl Transaction {
         &self.db.transactions
     }
 
-    /// Ends this transaction's waits from another thread: those for locks and for changes of a table, and of statements
-    /// that write those for log space and for pages to be written.
+    /// Ends this transaction's waits from another thread: those for locks and for changes of a
+    /// table, and of statements that write those for log space and for pages to be written.
     ///
     /// # Errors
     /// [`Error::Ended`].
@@ -393,9 +399,10 @@ impl Transaction {
         Ok(self.rollbacks.savepoint(at))
     }
 
-    /// Takes back what was done since the savepoint. Locks of locking reads are kept; rows that were only
-    /// written since are free for others again. Savepoints since then are no more. Another transaction's savepoint isn't
-    /// always found out: what it takes back here is anyone's guess.
+    /// Takes back what was done since the savepoint. Locks of locking reads are kept; rows that
+    /// were only written since are free for others again. Savepoints since then are no more.
+    /// Another transaction's savepoint isn't always found out: what it takes back here is anyone's
+    /// guess.
     ///
     /// # Errors
     /// [`Error::NoSuchSavepoint`]; storage errors.
@@ -409,7 +416,7 @@ impl Transaction {
     }
 
     /// Takes everything back; what can't be taken back for want of space is taken back later.
-    fn roll_back(&mut self) -> Result<()> {
+    fn take_back_all(&mut self) -> Result<()> {
         let txn = self.txn.take().ok_or(Error::Ended)?;
         Ok(self.db.orphans.take_back(txn, std::mem::take(&mut self.used), self.xid.take())?)
     }
@@ -425,8 +432,8 @@ impl Transaction {
     }
 
     /// Commits without waiting: others see it when this returns, in the order of these calls. It is
-    /// durable after [`super::Database::wait`], or with a later commit that is. Another transaction may
-    /// take its place then: [`Transaction::begin_again`].
+    /// durable after [`super::Database::wait`], or with a later commit that is. Another transaction
+    /// may take its place then: [`Transaction::begin_again`].
     ///
     /// # Errors
     /// As [`Transaction::commit`].
@@ -442,8 +449,9 @@ impl Transaction {
         Ok(Committed { end, home: self.db.home, durability: self.durability })
     }
 
-    /// Begins another transaction in place of this one, which has ended. Where many follow one another that do little,
-    /// this costs less than [`super::Database::begin`]: what a transaction needs is there.
+    /// Begins another transaction in place of this one, which has ended. Where many follow one
+    /// another that do little, this costs less than [`super::Database::begin`]: what a transaction
+    /// needs is there.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -472,16 +480,17 @@ impl Transaction {
         Ok(())
     }
 
-    /// Takes everything back, as does dropping the transaction. Each change is taken back by itself, which takes about as long as
-    /// it took, and many times as long where it was one of very many whose data is larger than memory: each place is read again, in the order
-    /// in which they were changed. Nothing ends that. For a prepared transaction, returns when that is as durable as its commit
-    /// was to be.
+    /// Takes everything back, as does dropping the transaction. Each change is taken back by
+    /// itself, which takes about as long as it took, and many times as long where it was one of
+    /// very many whose data is larger than memory: each place is read again, in the order in which
+    /// they were changed. Nothing ends that. For a prepared transaction, returns when that is as
+    /// durable as its commit was to be.
     ///
     /// # Errors
     /// [`Error::Ended`]; storage errors: the rest is taken back later.
     pub fn rollback(mut self) -> Result<()> {
         let prepared = self.is_prepared();
-        self.roll_back()?;
+        self.take_back_all()?;
         match prepared {
             true => Ok(self.db.transactions.wait_for_all_log(self.durability)?),
             false => Ok(()),
@@ -497,7 +506,7 @@ impl Drop for Transaction {
                 self.db.prepared.put(xid, txn, std::mem::take(&mut self.used));
             }
             // Whatever fails: its rows stay locked until it has been taken back.
-            None => drop(self.roll_back()),
+            None => drop(self.take_back_all()),
         }
     }
 }

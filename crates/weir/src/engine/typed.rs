@@ -28,8 +28,8 @@ impl Transaction {
         Ok(def)
     }
 
-    /// Columns and keys of a typed table, which stay as they are until the transaction ends: rows are given by position, and others
-    /// may add and drop columns before it has used the table.
+    /// Columns and keys of a typed table, which stay as they are until the transaction ends: rows
+    /// are given by position, and others may add and drop columns before it has used the table.
     ///
     /// # Errors
     /// [`Error::NotTyped`]; [`Error::TableInUse`], [`Error::NoSuchTable`].
@@ -37,8 +37,8 @@ impl Transaction {
         Ok(self.enter_typed(table)?.schema().clone())
     }
 
-    /// Inserts a row: one value for each column, in the order of the schema. A value of Rust becomes one by
-    /// `into`: `&[7u64.into(), "Ada".into(), None::<&str>.into()]`.
+    /// Inserts a row: one value for each column, in the order of the schema. A value of Rust
+    /// becomes one by `into`: `&[7u64.into(), "Ada".into(), None::<&str>.into()]`.
     ///
     /// # Errors
     /// [`Error::Duplicate`], [`Error::Row`]; lock and storage errors.
@@ -69,8 +69,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::insert`]; of several keys that are there already, [`Error::Duplicate`] names any.
-    /// The statement did nothing then.
+    /// As [`Transaction::insert`]; of several keys that are there already, [`Error::Duplicate`]
+    /// names any. The statement did nothing then.
     pub fn insert_many<'v>(
         &mut self,
         table: &Table,
@@ -134,7 +134,8 @@ impl Transaction {
                 Outcome::Absent => return Ok(false),
                 Outcome::Exists => return Err(writer.unexpected(&Outcome::Exists)),
             };
-            // An entry that the snapshot doesn't cover must become the transaction's own, like the row.
+            // An entry that the snapshot doesn't cover must become the transaction's own, like the
+            // row.
             let unseen = writer.txn.overwrote_unseen;
             let old = Entries::of_stored(&def, &row.key, &old)?;
             let pairs = old.iter().zip(row.entries.iter());
@@ -171,8 +172,8 @@ impl Transaction {
         })
     }
 
-    /// Deletes the rows with these primary keys, which costs less than one after the other; returns how many there
-    /// were.
+    /// Deletes the rows with these primary keys, which costs less than one after the other; returns
+    /// how many there were.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -236,8 +237,9 @@ impl Transaction {
         Ok(encode_key(def.schema(), KeyOf::Primary, primary_key, &mut out.key)?)
     }
 
-    /// The row with that primary key, as the transaction's isolation sees it. One that is read to be changed is
-    /// better read by [`Transaction::get_for_update`]: others may have changed it since the snapshot.
+    /// The row with that primary key, as the transaction's isolation sees it. One that is read to
+    /// be changed is better read by [`Transaction::get_for_update`]: others may have changed it
+    /// since the snapshot.
     ///
     /// # Errors
     /// [`Error::Row`]; storage errors.
@@ -308,8 +310,9 @@ impl Transaction {
         Ok(row?)
     }
 
-    /// The rows with these primary keys, as [`Transaction::get`] gives them one by one, each in its key's place; at
-    /// [`Isolation::ReadCommitted`](super::Isolation) all as of one moment. What is not in memory is read from the device many at a time.
+    /// The rows with these primary keys, as [`Transaction::get`] gives them one by one, each in its
+    /// key's place; at [`Isolation::ReadCommitted`](super::Isolation) all as of one moment. What is
+    /// not in memory is read from the device many at a time.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -326,7 +329,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// As [`Transaction::get`]; at [`Isolation::Serializable`](super::Isolation), which locks the rows in the order of `primary_keys`, lock errors.
+    /// As [`Transaction::get`]; at [`Isolation::Serializable`](super::Isolation), which locks the
+    /// rows in the order of `primary_keys`, lock errors.
     pub fn get_many<'v>(
         &mut self,
         table: &Table,
@@ -350,8 +354,8 @@ impl Transaction {
         Ok(found)
     }
 
-    /// The row that has these values in a unique index, as the transaction's isolation sees it. `None` where one of them is NULL:
-    /// of those there may be many.
+    /// The row that has these values in a unique index, as the transaction's isolation sees it.
+    /// `None` where one of them is NULL: of those there may be many.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -378,7 +382,8 @@ impl Transaction {
         self.get_by_locking(table, index, key, Lock::None)
     }
 
-    /// As [`Transaction::get_by`], under a lock of any kind: with one, of the newest committed version.
+    /// As [`Transaction::get_by`], under a lock of any kind: with one, of the newest committed
+    /// version.
     ///
     /// # Errors
     /// As [`Transaction::get_by`]; lock errors.
@@ -411,9 +416,10 @@ impl Transaction {
         Ok(rows.next()?.map(|row| row.to_row()).transpose()?)
     }
 
-    /// Gives some columns of the row with that primary key new values, by the columns' names; `false` if there is none. The row's
-    /// newest committed version is what is changed, locked against all others until the transaction ends, even if the statement fails.
-    /// Of a column that is named twice the last value counts.
+    /// Gives some columns of the row with that primary key new values, by the columns' names;
+    /// `false` if there is none. The row's newest committed version is what is changed, locked
+    /// against all others until the transaction ends, even if the statement fails. Of a column that
+    /// is named twice the last value counts.
     ///
     /// ```
     /// # let dir = tempfile::tempdir()?;
@@ -430,8 +436,8 @@ impl Transaction {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Schema`] for a column that there is not, and for one of the primary key: delete the row and insert another. As
-    /// [`Transaction::update`].
+    /// [`Error::Schema`] for a column that there is not, and for one of the primary key: delete the
+    /// row and insert another. As [`Transaction::update`].
     pub fn update_columns(
         &mut self,
         table: &Table,
@@ -455,8 +461,8 @@ impl Transaction {
         self.update(table, &values)
     }
 
-    /// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
-    /// read, or changed, stays locked.
+    /// Gives up the lock that the last locking read took, if it is on this row. What was locked
+    /// before that read, or changed, stays locked.
     ///
     /// # Errors
     /// [`Error::Row`]; [`Error::Ended`].
@@ -472,8 +478,8 @@ impl Transaction {
     /// Rows in the order of an index.
     ///
     /// # Errors
-    /// [`Error::NotTyped`], [`Error::NoSuchTable`], [`Error::TableTooNew`], [`Error::TableInUse`]; [`Error::NoSuchIndex`],
-    /// [`Error::IndexTooNew`], [`Error::Row`]; storage errors.
+    /// [`Error::NotTyped`], [`Error::NoSuchTable`], [`Error::TableTooNew`], [`Error::TableInUse`];
+    /// [`Error::NoSuchIndex`], [`Error::IndexTooNew`], [`Error::Row`]; storage errors.
     pub fn scan<'t, 'i>(
         &'t mut self,
         table: &Table,
@@ -523,8 +529,8 @@ impl Transaction {
         self.cursor(table, index.into(), bounds, direction, false, lock)
     }
 
-    /// Entries of an index alone: only its columns and those of the primary key can be read. Needs no
-    /// look at the rows.
+    /// Entries of an index alone: only its columns and those of the primary key can be read. Needs
+    /// no look at the rows.
     ///
     /// # Errors
     /// As [`Transaction::scan`].

@@ -1,8 +1,8 @@
 //! Writes of rows and their index entries, as bytes: the path that typed and raw statements share.
 //!
 //! A row is written first, then its entries: who holds the row may write its entries. Any failure
-//! leaves what was written so far to the statement, which takes it back. Long keys become short forms here
-//! ([`crate::key::long`]).
+//! leaves what was written so far to the statement, which takes it back. Long keys become short
+//! forms here ([`crate::key::long`]).
 
 use super::catalog::TableDef;
 use super::error::{Error, Result, inconsistent};
@@ -23,10 +23,11 @@ use weir_page::PageId;
 pub struct Entry<'a> {
     /// Position of the index in the table.
     pub index: usize,
-    /// The key; distinct from those of all other rows, unless the index is unique: then a second row
-    /// with the same key is refused.
+    /// The key; distinct from those of all other rows, unless the index is unique: then a second
+    /// row with the same key is refused.
     pub key: &'a [u8],
-    /// What belongs to it: where the row is to be found, and what else the caller wants to read there.
+    /// What belongs to it: where the row is to be found, and what else the caller wants to read
+    /// there.
     pub value: &'a [u8],
 }
 
@@ -52,8 +53,8 @@ fn sort(pairs: &mut [Pair<'_>]) {
     }
 }
 
-/// Writes pairs in the order in which they are stored; the key of the first that can't be written, if there is one:
-/// `write` says how many come before it.
+/// Writes pairs in the order in which they are stored; the key of the first that can't be written,
+/// if there is one: `write` says how many come before it.
 fn write_run(
     pairs: &mut [Pair<'_>],
     write: impl FnOnce(&[Pair<'_>]) -> std::result::Result<usize, TxnError>,
@@ -95,7 +96,8 @@ pub(super) struct Writer<'a> {
     pub def: &'a TableDef,
     /// Where entries go, found before anything is written so that the CPU can fetch the leaves.
     pub hints: &'a mut Vec<Hint>,
-    /// Whether the last row that was to be inserted was there already: then the next one may be, too.
+    /// Whether the last row that was to be inserted was there already: then the next one may be,
+    /// too.
     pub met_duplicate: &'a mut bool,
     /// Where it is noted which rows are written.
     pub notes: Option<&'a Notes>,
@@ -156,8 +158,8 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Deletes rows and their entries, all rows first; each tree's in the order of its keys. Of rows and entries
-    /// only the keys matter.
+    /// Deletes rows and their entries, all rows first; each tree's in the order of its keys. Of
+    /// rows and entries only the keys matter.
     pub fn delete_many(
         &mut self,
         rows: &mut [Pair<'_>],
@@ -222,7 +224,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Reads the leaves that aren't in memory side by side, but for those whose entries are staged instead.
+    /// Reads the leaves that aren't in memory side by side, but for those whose entries are staged
+    /// instead.
     #[cold]
     fn read_missing<'e>(&mut self, entries: impl Iterator<Item = Entry<'e>>) {
         let is_staged = |index: usize| {
@@ -275,8 +278,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Replaces entries of a row that was written. What is at the same place before and after gets its
-    /// new value there.
+    /// Replaces entries of a row that was written. What is at the same place before and after gets
+    /// its new value there.
     pub fn replace_entries<'e>(
         &mut self,
         removed: impl Iterator<Item = Entry<'e>> + Clone,

@@ -1,7 +1,7 @@
 //! Keys longer than a tree takes, and their short forms.
 //!
-//! A *long* key has more than [`PLAIN`] bytes. A tree keeps its row or entry under the key's *short form*,
-//! and what the short form lacks behind the value. Any other key is stored as it is.
+//! A *long* key has more than [`PLAIN`] bytes. A tree keeps its row or entry under the key's *short
+//! form*, and what the short form lacks behind the value. Any other key is stored as it is.
 //!
 //! # Persisted form
 //! | | bytes |
@@ -12,11 +12,11 @@
 //! A stored key of more than 3,500 bytes is a short form, therefore, and has 3,532.
 //!
 //! # Order
-//! Stored keys are in the order of the keys, but for those that share a stem: their short forms are in no
-//! order that means anything, and who scans sorts them (`engine/stem.rs`).
+//! Stored keys are in the order of the keys, but for those that share a stem: their short forms are
+//! in no order that means anything, and who scans sorts them (`engine/stem.rs`).
 //!
-//! Equal keys have equal short forms. Two different ones with the same short form would be a collision of
-//! SHA-256, of which none is known; the second would be refused as a duplicate.
+//! Equal keys have equal short forms. Two different ones with the same short form would be a
+//! collision of SHA-256, of which none is known; the second would be refused as a duplicate.
 
 use super::KEY_BYTES_MAX;
 use sha2::{Digest, Sha256};
@@ -44,8 +44,8 @@ pub(crate) fn is_short_form(stored: &[u8]) -> bool {
     stored.len() > PLAIN
 }
 
-/// The bytes under which a tree keeps a key: the key, or, if it has more than 3,500 bytes, 3,532 that
-/// stand for it.
+/// The bytes under which a tree keeps a key: the key, or, if it has more than 3,500 bytes, 3,532
+/// that stand for it.
 ///
 /// ```
 /// assert_eq!(weir::short_form(b"plain"), &b"plain"[..]);
@@ -82,8 +82,8 @@ impl Stored {
     }
 }
 
-/// Splits the value that is stored for a long key: what the caller gave, and the key's rest. `None` if it
-/// isn't one.
+/// Splits the value that is stored for a long key: what the caller gave, and the key's rest. `None`
+/// if it isn't one.
 pub(crate) fn split_rest(stored: &[u8]) -> Option<(&[u8], &[u8])> {
     let (rest, len) = stored.split_last_chunk::<LENGTH>()?;
     let len = u32::from_le_bytes(*len) as usize;

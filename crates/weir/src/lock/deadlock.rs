@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 use weir_page::types::TxnId;
 
-/// What a waiting transaction waits for. Kept until the thread has woken: the queue says whether the
-/// wait goes on.
+/// What a waiting transaction waits for. Kept until the thread has woken: the queue says whether
+/// the wait goes on.
 pub(super) struct Wait {
     pub(super) key: LockKey,
     pub(super) weight: u64,

@@ -32,7 +32,8 @@ pub(super) struct Queue {
     waiting: Waiters,
 }
 
-/// Those who wait, in order. Few keys have any, and a transaction may lock very many keys: none take no room.
+/// Those who wait, in order. Few keys have any, and a transaction may lock very many keys: none
+/// take no room.
 #[derive(Default)]
 #[expect(clippy::box_collection, reason = "a pointer is a quarter of an empty queue")]
 struct Waiters(Option<Box<VecDeque<Waiting>>>);
@@ -89,7 +90,8 @@ impl Queue {
         !self.granted.iter().any(|&(holder, held)| holder != txn && held.conflicts(mode))
     }
 
-    /// All who stand in the way of a request, a new one or one that waits: holders, and who waits ahead of it.
+    /// All who stand in the way of a request, a new one or one that waits: holders, and who waits
+    /// ahead of it.
     pub(super) fn in_the_way(&self, txn: TxnId, mode: Mode) -> Vec<TxnId> {
         let holders =
             self.granted.iter().filter(|&&(_, held)| held.conflicts(mode)).map(|&(t, _)| t);
@@ -150,8 +152,8 @@ impl Queue {
         Some((waiting, self.grant(txn, mode)))
     }
 
-    /// Calls `edges` with each waiter and whom it waits for. A waiter ahead stands for those whom it
-    /// waits for itself, so that the edges of a queue are about as many as its waiters.
+    /// Calls `edges` with each waiter and whom it waits for. A waiter ahead stands for those whom
+    /// it waits for itself, so that the edges of a queue are about as many as its waiters.
     pub(super) fn waits_for(&self, mut edges: impl FnMut(&Waiting, Vec<TxnId>)) {
         let mut last_exclusive = None;
         for (at, waiting) in self.waiting.iter().enumerate() {

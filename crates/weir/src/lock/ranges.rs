@@ -1,22 +1,25 @@
-//! Range locks: what serializable transactions have read, and long locking scans, absent keys included.
+//! Range locks: what serializable transactions have read, and long locking scans, absent keys
+//! included.
 //!
 //! # Protocol for callers
-//! - A reader registers the part of a tree that it has read under the latch of the leaf that it read
-//!   it from. It reads past no entry of a running transaction: it waits for that one's end first.
-//! - A reader whose range stands for locks of the rows in it asks for others' row locks first, under the same
-//!   latch ([`super::LockTable::conflicts`]); its range ends before the first of them, and it goes on once it has that
-//!   row's lock.
-//! - Who locks a row by reading it asks [`RangeLocks::in_the_way`] under the latch of the leaf, having entered
-//!   its lock; if the row lies in a range that conflicts, it gives up the lock and waits for that one's end.
-//! - A writer asks [`RangeLocks::holder`] under the latch of the leaf that it is about to change; if the
-//!   key lies in somebody's range it lets go of the latch and waits for that one's end.
+//! - A reader registers the part of a tree that it has read under the latch of the leaf that it
+//!   read it from. It reads past no entry of a running transaction: it waits for that one's end
+//!   first.
+//! - A reader whose range stands for locks of the rows in it asks for others' row locks first,
+//!   under the same latch ([`super::LockTable::conflicts`]); its range ends before the first of
+//!   them, and it goes on once it has that row's lock.
+//! - Who locks a row by reading it asks [`RangeLocks::in_the_way`] under the latch of the leaf,
+//!   having entered its lock; if the row lies in a range that conflicts, it gives up the lock and
+//!   waits for that one's end.
+//! - A writer asks [`RangeLocks::holder`] under the latch of the leaf that it is about to change;
+//!   if the key lies in somebody's range it lets go of the latch and waits for that one's end.
 //!
 //! Whichever of the two latches the leaf first is seen by the other, so nothing appears in, or goes
 //! from, a range that was read before its reader has ended. Waits are those of the lock table, for
 //! transactions instead of rows, so deadlocks are found as they are among rows.
 //!
-//! A writer that waits says so ([`RangeLocks::intend`]): who comes later to read there waits for it, so
-//! that readers who come and go don't keep it waiting for ever.
+//! A writer that waits says so ([`RangeLocks::intend`]): who comes later to read there waits for
+//! it, so that readers who come and go don't keep it waiting for ever.
 //!
 //! Ranges of one transaction in one tree are kept merged. Past [`MAX_RANGES`] they become one range
 //! from the first to the last: that locks more than was read, never less.
@@ -28,8 +31,8 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_page::types::{TreeId, TxnId};
 
-/// Ranges of one transaction in one tree, of one mode. A few megabytes of them: one range instead locks out everybody
-/// else, and who looks up many rows by an index has one for each.
+/// Ranges of one transaction in one tree, of one mode. A few megabytes of them: one range instead
+/// locks out everybody else, and who looks up many rows by an index has one for each.
 const MAX_RANGES: usize = 1 << 14;
 const SHARDS: usize = 16;
 
@@ -160,8 +163,9 @@ impl RangeLocks {
         holders.next().map(|(holder, _)| *holder)
     }
 
-    /// Whether the key lies in another transaction's exclusive range, of keys or of rows, so that others can't even read
-    /// it under lock. Never waits; meant to be called under the leaf's latch.
+    /// Whether the key lies in another transaction's exclusive range, of keys or of rows, so that
+    /// others can't even read it under lock. Never waits; meant to be called under the leaf's
+    /// latch.
     #[inline]
     pub fn is_exclusive_to_another(&self, txn: TxnId, tree: TreeId, key: &[u8]) -> bool {
         // Relaxed: as in `holder`.
@@ -174,8 +178,8 @@ impl RangeLocks {
         others.any(|(_, of)| of.keys.exclusive.contain(key) || of.rows.exclusive.contain(key))
     }
 
-    /// Another transaction whose range keeps this one from locking the key. Never waits; meant to be called
-    /// under the leaf's latch, after the key's lock was entered.
+    /// Another transaction whose range keeps this one from locking the key. Never waits; meant to
+    /// be called under the leaf's latch, after the key's lock was entered.
     #[inline]
     pub fn in_the_way(&self, txn: TxnId, tree: TreeId, key: &[u8], mode: Mode) -> Option<TxnId> {
         // Relaxed: as in `holder`.
@@ -193,8 +197,8 @@ impl RangeLocks {
     /// Locks `[low, high)`. Never waits; meant to be called under the leaf's latch.
     ///
     /// # Errors
-    /// Another transaction that holds a conflicting range, or that waits to write there: nothing was
-    /// locked.
+    /// Another transaction that holds a conflicting range, or that waits to write there: nothing
+    /// was locked.
     pub fn lock(
         &self,
         txn: TxnId,
@@ -230,15 +234,16 @@ impl RangeLocks {
         Ok(())
     }
 
-    /// A transaction is about to wait for `holder` to write `key`, or to lock it, which lies in a range of that
-    /// one.
+    /// A transaction is about to wait for `holder` to write `key`, or to lock it, which lies in a
+    /// range of that one.
     pub fn intend(&self, txn: TxnId, tree: TreeId, key: &[u8], holder: TxnId) {
         self.enlist(txn, tree);
         let intent = Intent { key: key.to_vec(), waits_for: holder };
         self.shard(tree).lock().entry(tree).or_default().intents.insert(txn, intent);
     }
 
-    /// The transaction has written or locked it, or doesn't after all: who was told to wait for it mustn't, as it may only read.
+    /// The transaction has written or locked it, or doesn't after all: who was told to wait for it
+    /// mustn't, as it may only read.
     pub fn give_up(&self, txn: TxnId, tree: TreeId) {
         if let Some(of) = self.shard(tree).lock().get_mut(&tree) {
             of.intents.remove(&txn);

@@ -51,7 +51,8 @@ impl Waiter {
         self.is_overtaken.swap(false, Ordering::Relaxed)
     }
 
-    /// Parks until the wait ended, `deadline` passed or others came ahead of it; without a deadline until one of the others.
+    /// Parks until the wait ended, `deadline` passed or others came ahead of it; without a deadline
+    /// until one of the others.
     pub fn park(&self, deadline: Option<Instant>) -> Outcome {
         let _blocked = Blocked::begin();
         let mut outcome = self.outcome.lock();

@@ -3,8 +3,9 @@
 use crate::key::unescape;
 use crate::value::{OwnedValue, Type, Value};
 
-/// A value by its parts, which stay in registers. A [`Value`] that comes together from the branches of the types goes through
-/// memory, where it is written in pieces and read as one: a CPU waits for that longer than decoding takes.
+/// A value by its parts, which stay in registers. A [`Value`] that comes together from the branches
+/// of the types goes through memory, where it is written in pieces and read as one: a CPU waits for
+/// that longer than decoding takes.
 #[derive(Clone, Copy)]
 pub(crate) struct Unpacked<'a> {
     /// `None` for NULL.

@@ -5,8 +5,8 @@ use super::{Column, KeyOf, Schema, SchemaError};
 use crate::value::{Type, Value};
 
 impl Schema {
-    /// The same table with one column more, after the others, which has `default` in rows that are there; it may be
-    /// NULL if the default is.
+    /// The same table with one column more, after the others, which has `default` in rows that are
+    /// there; it may be NULL if the default is.
     ///
     /// # Errors
     /// As [`super::SchemaBuilder::build`]; [`SchemaError::WrongDefault`].
@@ -29,11 +29,12 @@ impl Schema {
         stored.try_into()
     }
 
-    /// The same table without a column. Rows that are there keep what they have in it, unseen; others get nothing in
-    /// its place.
+    /// The same table without a column. Rows that are there keep what they have in it, unseen;
+    /// others get nothing in its place.
     ///
     /// # Errors
-    /// [`SchemaError::NoSuchColumn`]; [`SchemaError::KeyColumn`] if the primary key has it, or an index.
+    /// [`SchemaError::NoSuchColumn`]; [`SchemaError::KeyColumn`] if the primary key has it, or an
+    /// index.
     pub fn without_column(&self, name: &str) -> Result<Schema, SchemaError> {
         let gone = self.position(name)?;
         let keys = (0..self.indexes.len()).map(KeyOf::Index);

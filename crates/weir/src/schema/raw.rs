@@ -1,10 +1,10 @@
-//! Raw tables: the caller encodes keys, rows and index entries; the engine stores, versions and locks
-//! them.
+//! Raw tables: the caller encodes keys, rows and index entries; the engine stores, versions and
+//! locks them.
 //!
 //! # Persisted form
 //! Of a raw schema: the format version byte [`FORMAT`], then the postcard encoding of [`StoredRaw`]
-//! (indexes: name, unique; meta). Of a [`Layout`]: a byte that says which kind, then the schema's own
-//! form.
+//! (indexes: name, unique; meta). Of a [`Layout`]: a byte that says which kind, then the schema's
+//! own form.
 
 use super::{MAX_INDEXES, Schema, SchemaError, check_name};
 use serde::{Deserialize, Serialize};

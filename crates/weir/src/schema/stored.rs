@@ -1,7 +1,7 @@
 //! How a schema is persisted.
 //!
-//! A format version byte, then the postcard encoding of what that version has. A later version
-//! gets a structure of its own; old ones stay readable. What is read is validated like what is built.
+//! A format version byte, then the postcard encoding of what that version has. A later version gets
+//! a structure of its own; old ones stay readable. What is read is validated like what is built.
 //!
 //! | offset | width | field |
 //! |---|---|---|
@@ -90,7 +90,8 @@ impl Schema {
     /// Reads the persisted form.
     ///
     /// # Errors
-    /// [`SchemaError::UnknownFormat`], [`SchemaError::Malformed`], or what is wrong with the schema.
+    /// [`SchemaError::UnknownFormat`], [`SchemaError::Malformed`], or what is wrong with the
+    /// schema.
     pub fn decode(bytes: &[u8]) -> Result<Schema, SchemaError> {
         let (&found, rest) = bytes.split_first().ok_or_else(|| malformed("no bytes"))?;
         let stored = match found {

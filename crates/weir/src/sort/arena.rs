@@ -66,7 +66,8 @@ impl Arena {
         self.bytes.capacity() + self.index.capacity() * mem::size_of::<Place>()
     }
 
-    /// Makes room for one more record of `bytes`, its header among them; `false` if the budget does not allow it.
+    /// Makes room for one more record of `bytes`, its header among them; `false` if the budget does
+    /// not allow it.
     pub(super) fn make_room(&mut self, bytes: usize) -> bool {
         // Small steps, so that neither allocation takes what the other will need.
         let step = |capacity: usize, needed: usize, least: usize| {

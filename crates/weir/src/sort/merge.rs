@@ -16,8 +16,8 @@ pub(super) fn batch_bytes(all: usize) -> usize {
 pub(super) struct Merge {
     readers: Vec<RunReader>,
     exhausted: Vec<bool>,
-    /// Inner nodes 1.. of a complete binary tree whose leaves are the readers: the loser of the match
-    /// played there. Node 0 is the overall winner.
+    /// Inner nodes 1.. of a complete binary tree whose leaves are the readers: the loser of the
+    /// match played there. Node 0 is the overall winner.
     tree: Vec<usize>,
     started: bool,
 }

@@ -1,9 +1,9 @@
 //! A run: sorted records in a temporary file, as a stream cut into blocks.
 //!
-//! A block is [`BLOCK_BYTES`] long: CRC-32C of what follows (u32), payload bytes used (u32), number of
-//! the run (u32), number of the block (u32), payload. All little-endian. The numbers tell a block that
-//! was lost or went astray from the one wanted. Records follow one another through the payloads,
-//! across block ends: length of key and of value as LEB128, key, value.
+//! A block is [`BLOCK_BYTES`] long: CRC-32C of what follows (u32), payload bytes used (u32), number
+//! of the run (u32), number of the block (u32), payload. All little-endian. The numbers tell a
+//! block that was lost or went astray from the one wanted. Records follow one another through the
+//! payloads, across block ends: length of key and of value as LEB128, key, value.
 
 use super::arena::key_head;
 use super::{Result, SortError};

@@ -1,8 +1,9 @@
 //! Admission: what an mtr has to have before its first latch, and who waits for it.
 //!
-//! Frames for new pages come first, then credits for pages that it may dirty and space in the log. Nothing of the
-//! latter two is held while the other is waited for, and whoever waits does so in order, at the gate
-//! (`gate`): with background threads by waiting for them, without by doing their steps itself.
+//! Frames for new pages come first, then credits for pages that it may dirty and space in the log.
+//! Nothing of the latter two is held while the other is waited for, and whoever waits does so in
+//! order, at the gate (`gate`): with background threads by waiting for them, without by doing their
+//! steps itself.
 
 use super::dirty::Reserved;
 use super::{Cause, Fault, Mtr, Need, Rests, Signal, Storage, gate, interrupt, write};
@@ -15,8 +16,9 @@ use weir_store::StoreError;
 /// How often the page writer tries to move the checkpoint for want of log space.
 const CHECKPOINTS_MAX: u32 = 100;
 
-/// So often must something have been tried in vain, since somebody began to wait for it, for the device to count as
-/// full. Under load it may take long until anything is tried at all, so time tells nothing.
+/// So often must something have been tried in vain, since somebody began to wait for it, for the
+/// device to count as full. Under load it may take long until anything is tried at all, so time
+/// tells nothing.
 const VAIN_MAX: u64 = 3;
 
 /// What could not be done because the device is full, not even in part.
@@ -46,7 +48,8 @@ impl Wait {
         self.turns
     }
 
-    /// Whether it is time to say so if the device is full, after each turn. `vain`: attempts that are waited for.
+    /// Whether it is time to say so if the device is full, after each turn. `vain`: attempts that
+    /// are waited for.
     pub fn is_in_vain(&mut self, vain: &AtomicU64, releases: &AtomicU64) -> bool {
         let releases = releases.load(Ordering::Relaxed);
         let vain = vain.load(Ordering::Relaxed);
@@ -67,8 +70,8 @@ impl Storage {
     /// Begins a mini-transaction, after waiting for log space and frames. Holds no latch yet.
     ///
     /// # Errors
-    /// The log has failed; the device is full and nothing frees log space; the database has stopped; the wait was
-    /// ended ([`super::interruptible`]).
+    /// The log has failed; the device is full and nothing frees log space; the database has
+    /// stopped; the wait was ended ([`super::interruptible`]).
     #[inline]
     pub fn mtr(&self, need: Need) -> Result<Mtr<'_>, Fault> {
         let promise = self.take_room(need.pages)?;
@@ -107,7 +110,8 @@ impl Storage {
         Some(Admitted { credit, dirty })
     }
 
-    /// A background thread rests after a look that found work, or none. `signal`, one of [`Storage::sleepers`], ends that.
+    /// A background thread rests after a look that found work, or none. `signal`, one of
+    /// [`Storage::sleepers`], ends that.
     pub fn rest(&self, signal: &Signal, rests: &mut Rests, worked: bool) {
         let (rest, sleeps) = rests.after(worked);
         if sleeps {
@@ -178,12 +182,14 @@ impl Storage {
                 Err(Refused::Poisoned) => {
                     return Err(self.redo.check().expect_err("poisoned").into());
                 }
-                // However long it takes: mtrs that have lost their processor give it back when they have it again.
+                // However long it takes: mtrs that have lost their processor give it back when they
+                // have it again.
                 Err(Refused::Buffer) => {
                     self.check()?;
                     self.redo.wait_for_space(Duration::from_millis(1));
                 }
-                // Batches that are being written give theirs back; and whoever goes on is more than a copy.
+                // Batches that are being written give theirs back; and whoever goes on is more than
+                // a copy.
                 Err(Refused::Capacity)
                     if checkpoints == CHECKPOINTS_MAX
                         && (self.log_spaces.load(Ordering::Relaxed) > 0
@@ -248,7 +254,8 @@ impl Storage {
         let turns = wait.turn();
         if self.inline {
             let pages = self.batch_pages();
-            // Pages that only this thread's latches keep from being written would be waited for in vain.
+            // Pages that only this thread's latches keep from being written would be waited for in
+            // vain.
             assert!(turns < 1000, "dirty pages can't be written");
             return self.write_what_fits(pages, write::Reason::DirtyLimit).map(drop);
         }
@@ -270,7 +277,8 @@ impl Storage {
         }
     }
 
-    /// Notes that an attempt was in vain, one of those that `vain` counts, if it was: the device is full.
+    /// Notes that an attempt was in vain, one of those that `vain` counts, if it was: the device is
+    /// full.
     pub(super) fn note_vain<T>(
         &self,
         vain: &AtomicU64,
@@ -351,7 +359,8 @@ mod tests {
         assert!(wait.is_in_vain(&vain, &releases));
     }
 
-    /// There is room for pages in the data file, but on the device none for the map: the checkpoint can't move.
+    /// There is room for pages in the data file, but on the device none for the map: the checkpoint
+    /// can't move.
     #[test]
     fn who_waits_for_log_space_is_told_of_a_map_that_can_not_grow() {
         let disk = SimDisk::new(1);
@@ -393,7 +402,8 @@ mod tests {
         });
     }
 
-    /// A few threads that split pages take all of a small buffer; on a busy machine for long. The database stopped then.
+    /// A few threads that split pages take all of a small buffer; on a busy machine for long. The
+    /// database stopped then.
     #[test]
     fn the_page_writer_waits_for_the_log_buffer_as_long_as_it_takes() {
         let storage = storage();

@@ -1,7 +1,7 @@
 //! Reading ahead of scans: pages that they will come to, read by threads of their own meanwhile.
 //!
-//! A scan names the pages that it will need next and goes on; it never waits for room in the queue. What has
-//! not been read when the scan comes to it, for whatever reason, the scan reads itself.
+//! A scan names the pages that it will need next and goes on; it never waits for room in the queue.
+//! What has not been read when the scan comes to it, for whatever reason, the scan reads itself.
 
 use super::{Storage, work};
 use parking_lot::{Condvar, Mutex};
@@ -68,7 +68,8 @@ impl Ahead {
 }
 
 impl Storage {
-    /// Has those of the pages read that are not in memory, by others. Without threads it does nothing.
+    /// Has those of the pages read that are not in memory, by others. Without threads it does
+    /// nothing.
     pub fn read_ahead(&self, mut pages: Vec<PageId>) {
         if self.inline {
             return;

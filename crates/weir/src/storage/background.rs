@@ -28,8 +28,8 @@ struct Shared {
 }
 
 impl Background {
-    /// Starts the threads of the page writer and of reading ahead, the evictor, the keepers of log and checkpoint, and
-    /// recovery, if it goes on.
+    /// Starts the threads of the page writer and of reading ahead, the evictor, the keepers of log
+    /// and checkpoint, and recovery, if it goes on.
     ///
     /// # Errors
     /// When the system gives no threads.
@@ -92,7 +92,8 @@ impl Drop for Background {
     }
 }
 
-/// Held by a thread whose steps others wait for: if it panics the database stops, or they would wait for ever.
+/// Held by a thread whose steps others wait for: if it panics the database stops, or they would
+/// wait for ever.
 pub struct StopsWhenPanicking<'s>(pub &'s Storage);
 
 impl Drop for StopsWhenPanicking<'_> {
@@ -123,7 +124,8 @@ fn flusher(storage: &Storage, shared: &Shared) {
     let mut rests = Rests::new(TURN);
     while running(storage, shared) {
         storage.rest(&storage.flusher, &mut rests, !regulator.is_calm());
-        // A batch that ended too soon after the last turn is followed a moment later, not a whole turn.
+        // A batch that ended too soon after the last turn is followed a moment later, not a whole
+        // turn.
         std::thread::sleep(regulator.rest(Instant::now()));
         regulator.turn(storage, &shared.writers, Instant::now());
     }
@@ -179,14 +181,15 @@ fn recoverer(storage: &Storage, shared: &Shared) {
     }
 }
 
-/// Syncs the log now and then: what was written, `relaxed` commits, and extents waiting for a durable relocation. Gives
-/// the space of what was dropped back to the file system.
+/// Syncs the log now and then: what was written, `relaxed` commits, and extents waiting for a
+/// durable relocation. Gives the space of what was dropped back to the file system.
 fn log_keeper(storage: &Storage, shared: &Shared) {
     const TURN: Duration = Duration::from_millis(5);
     /// Where the log grows by less than this in a turn, turns become longer.
     const CALM_BYTES: u64 = 64 << 10;
     const SYNC_BYTES: u64 = 512 << 10;
-    /// Nobody waits for these syncs, but others for the device: after one so many times its time passes...
+    /// Nobody waits for these syncs, but others for the device: after one so many times its time
+    /// passes...
     const SYNC_REST: u32 = 8;
     /// ... unless this part of the log waits for one.
     const SYNC_AT_ONCE: u64 = 16;

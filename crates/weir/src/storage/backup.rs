@@ -1,12 +1,14 @@
 //! A backup: a copy of the database as it is at one moment, taken while it goes on.
 //!
-//! What a crash at that moment would leave is a whole database, so that is what is copied: the control file, the page map, the log
-//! from the checkpoint to the moment, and the images that are current then. While that is done,
-//! - images that are current stay where they are (`weir-store/src/copy.rs`): what is written meanwhile goes to other places;
+//! What a crash at that moment would leave is a whole database, so that is what is copied: the
+//! control file, the page map, the log from the checkpoint to the moment, and the images that are
+//! current then. While that is done,
+//! - images that are current stay where they are (`weir-store/src/copy.rs`): what is written
+//!   meanwhile goes to other places;
 //! - the checkpoint doesn't pass what of the log is not copied yet ([`KeptLog`]).
 //!
-//! Whoever would have to wait for long takes back what is held or kept, and the backup fails. `docs/backup.md` tells the
-//! steps, and why they are enough.
+//! Whoever would have to wait for long takes back what is held or kept, and the backup fails.
+//! `docs/backup.md` tells the steps, and why they are enough.
 
 use super::{Blocked, Fault, Storage};
 use parking_lot::Mutex;
@@ -17,7 +19,8 @@ use weir_page::Lsn;
 use weir_redo::CopyProgress;
 use weir_store::{Control, DataCopy, UNIT, write_first_control};
 
-/// A backup that has copied nothing of the log for that long is given up for a writer who waits for the log.
+/// A backup that has copied nothing of the log for that long is given up for a writer who waits for
+/// the log.
 const STALLED: Duration = Duration::from_secs(10);
 
 /// What a backup keeps of the log until it is copied: the checkpoint doesn't pass it.
@@ -101,7 +104,8 @@ impl Copying {
 }
 
 impl Storage {
-    /// Begins a backup; its moment is between the call and the return. One at a time; to be followed by [`Storage::end_backup`].
+    /// Begins a backup; its moment is between the call and the return. One at a time; to be
+    /// followed by [`Storage::end_backup`].
     ///
     /// # Errors
     /// Those of the log, and of copying the page map.
@@ -126,7 +130,8 @@ impl Storage {
         let images = self.store.images();
         self.redo.wait_durable(self.redo.reserved())?;
         let end = self.redo.durable();
-        // Where images lie whose places the log tells up to its end, the file has been that long before.
+        // Where images lie whose places the log tells up to its end, the file has been that long
+        // before.
         let data = self.store.begin_data_copy(&*to, images)?;
         let dirty_table = table.map_or(Lsn(0), |table| table.at);
         let control = self.control(checkpoint, end, false);
@@ -139,7 +144,8 @@ impl Storage {
             done_bytes: map_bytes,
             all_bytes,
         };
-        // A writer with one thread can't wait until the log is copied. The checkpoint follows, as it would beside threads.
+        // A writer with one thread can't wait until the log is copied. The checkpoint follows, as
+        // it would beside threads.
         while self.inline && matches!(copying.stage, Stage::Log(_)) {
             self.backup_step(&mut copying)?;
             self.checkpoint()?;
@@ -147,7 +153,8 @@ impl Storage {
         Ok(copying)
     }
 
-    /// Copies the page map, durably but for its name, while the log is kept from `checkpoint` on; returns the length of its file.
+    /// Copies the page map, durably but for its name, while the log is kept from `checkpoint` on;
+    /// returns the length of its file.
     fn copy_map(&self, to: &dyn Disk, checkpoint: Lsn) -> Result<u64, Fault> {
         let (copy, bytes) = self.store.begin_map_copy(to)?;
         let mut copied = 0;
@@ -163,7 +170,8 @@ impl Storage {
     /// Copies some more. After an error nothing is held any more, and the copy is of no use.
     ///
     /// # Errors
-    /// Of one side or the other; of this one when it has stopped, or needs what is kept or held for the backup.
+    /// Of one side or the other; of this one when it has stopped, or needs what is kept or held for
+    /// the backup.
     pub fn backup_step(&self, copying: &mut Copying) -> Result<(), Fault> {
         let next = self.next_stage(copying);
         copying.stage = *next.as_ref().unwrap_or(&Stage::Failed);

@@ -1,7 +1,9 @@
-//! Checkpoints: how far the log is not needed any more, noted in the control file, so that its space is free again.
+//! Checkpoints: how far the log is not needed any more, noted in the control file, so that its
+//! space is free again.
 //!
-//! The checkpoint moves up to the oldest dirty page, the oldest change of the page map that is not persisted and what a backup
-//! or recovery keeps, and no further than the log is durable. Which pages are written so that it can: `choose`.
+//! The checkpoint moves up to the oldest dirty page, the oldest change of the page map that is not
+//! persisted and what a backup or recovery keeps, and no further than the log is durable. Which
+//! pages are written so that it can: `choose`.
 
 use super::write::Reason;
 use super::{Fault, Storage};
@@ -28,7 +30,8 @@ impl Storage {
         list.trim(|lsn, frame| self.pool.is_current(lsn, frame));
         let bound = list.bound().unwrap_or(end).min(end);
         let bound = bound.min(self.kept_log.bound());
-        // The list is locked: recovery, which dirties pages before it goes on, doesn't pass any that are not on it.
+        // The list is locked: recovery, which dirties pages before it goes on, doesn't pass any
+        // that are not on it.
         bound.min(Lsn(self.replayed.load(Ordering::Acquire)))
     }
 
@@ -59,11 +62,12 @@ impl Storage {
 
     /// Writes the map blocks that changed before `target`, and syncs the log past what it is now.
     pub(super) fn persist_map(&self, target: Lsn) -> Result<(), Fault> {
-        // Once the log has failed, copies that waited for it are never written, and their blocks stay taken up.
+        // Once the log has failed, copies that waited for it are never written, and their blocks
+        // stay taken up.
         self.redo.check()?;
-        // Blocks are copied first, and the log is synced past the copies then: relocations that go on
-        // meanwhile hold up neither. The sync is needed without a block to write, too: a page that is
-        // clean by now may be so thanks to a relocation that only a longer log tells of.
+        // Blocks are copied first, and the log is synced past the copies then: relocations that go
+        // on meanwhile hold up neither. The sync is needed without a block to write, too: a page
+        // that is clean by now may be so thanks to a relocation that only a longer log tells of.
         let mut draft = self.store.draft_map(target)?;
         let mut settled = self.redo.reserved();
         loop {
@@ -75,8 +79,8 @@ impl Storage {
         }
     }
 
-    /// Syncs the log and notes in the control file how far it is durable, so that a later loss of its
-    /// end is noticed.
+    /// Syncs the log and notes in the control file how far it is durable, so that a later loss of
+    /// its end is noticed.
     ///
     /// # Errors
     /// Of the log and the control file; the database then stops.
@@ -89,8 +93,8 @@ impl Storage {
         self.write_control(&mut noted, &self.control(self.redo.checkpoint(), durable, false))
     }
 
-    /// Notes in the control file that nothing is left to redo, if that is so: a map block that is broken at
-    /// the next open is then no write cut short.
+    /// Notes in the control file that nothing is left to redo, if that is so: a map block that is
+    /// broken at the next open is then no write cut short.
     ///
     /// # Errors
     /// Of the log and the control file; the database then stops.
@@ -108,8 +112,8 @@ impl Storage {
     /// # Errors
     /// Of the log and the control file; the database then stops.
     pub(super) fn write_control(&self, noted: &mut Lsn, control: &Control) -> Result<(), Fault> {
-        // A log that has failed may have done so on the way to the checkpoint of the file: the one that it tells is older, and
-        // segments from there on may be gone.
+        // A log that has failed may have done so on the way to the checkpoint of the file: the one
+        // that it tells is older, and segments from there on may be gone.
         self.redo.check()?;
         assert!(*noted <= control.checkpoint, "from checkpoint {noted} to {control:?}");
         self.store.write_control(control)?;
@@ -165,7 +169,8 @@ mod tests {
     use weir_os::SimDisk;
     use weir_os::sim::{self, OpKind, Times};
 
-    /// Commits that wait for nothing were lost in a power cut for as long as a checkpoint had gone on.
+    /// Commits that wait for nothing were lost in a power cut for as long as a checkpoint had gone
+    /// on.
     #[test]
     fn the_log_is_synced_beside_a_checkpoint_that_goes_on() {
         let disk = Arc::new(SimDisk::new(1));
@@ -186,7 +191,8 @@ mod tests {
         assert!(is_synced);
     }
 
-    /// The second checkpoint panicked where a page came to its new place between the two: the first had copied that map block.
+    /// The second checkpoint panicked where a page came to its new place between the two: the first
+    /// had copied that map block.
     #[test]
     fn checkpoints_fail_as_the_log_does() {
         let disk = Arc::new(SimDisk::new(1));
@@ -207,8 +213,8 @@ mod tests {
         assert!(error.to_string().contains("stopped after its first failure"), "{error}");
     }
 
-    /// The file then named an older checkpoint than before, whose segments the log had begun to give other names: no start found
-    /// them again.
+    /// The file then named an older checkpoint than before, whose segments the log had begun to
+    /// give other names: no start found them again.
     #[test]
     fn a_checkpoint_that_the_log_failed_to_follow_stays_in_the_control_file() {
         let disk = Arc::new(SimDisk::new(1));

@@ -1,10 +1,11 @@
 //! Which dirty pages are written next.
 //!
-//! For the log's sake it must be the oldest, behind those that are hot: changed so often that after a crash their first
-//! reader would wait long. For the dirty limit's sake any will do, and one that is changed again at once is written for nothing: leaves
-//! of staging trees, pages at a tree's right edge. So a hand goes over the flush list, from the oldest page to the
-//! newest and round again, as that of the evictor goes over the frames (`evict`): a page that was used since it
-//! came by is passed over.
+//! For the log's sake it must be the oldest, behind those that are hot: changed so often that after
+//! a crash their first reader would wait long. For the dirty limit's sake any will do, and one that
+//! is changed again at once is written for nothing: leaves of staging trees, pages at a tree's
+//! right edge. So a hand goes over the flush list, from the oldest page to the newest and round
+//! again, as that of the evictor goes over the frames (`evict`): a page that was used since it came
+//! by is passed over.
 
 use super::write::Reason;
 use super::{Fault, Storage};
@@ -16,7 +17,8 @@ use weir_page::Lsn;
 const LOOK_AT: usize = 32;
 
 impl Storage {
-    /// Writes up to `pages` dirty pages for the log's sake, then moves the checkpoint if that frees much.
+    /// Writes up to `pages` dirty pages for the log's sake, then moves the checkpoint if that frees
+    /// much.
     ///
     /// # Errors
     /// Those of writing pages and of checkpoints.
@@ -48,7 +50,8 @@ impl Storage {
         }
     }
 
-    /// Writes a batch of dirty pages: hot ones, then the oldest, or for the dirty limit's sake those not used lately.
+    /// Writes a batch of dirty pages: hot ones, then the oldest, or for the dirty limit's sake
+    /// those not used lately.
     ///
     /// # Errors
     /// Those of writing pages.
@@ -77,8 +80,8 @@ impl Storage {
             .collect()
     }
 
-    /// Dirty frames to be written for the dirty limit's sake, at most `limit`: those whose age is more than
-    /// half of what it may be, then those not used lately, then the oldest.
+    /// Dirty frames to be written for the dirty limit's sake, at most `limit`: those whose age is
+    /// more than half of what it may be, then those not used lately, then the oldest.
     fn cold_dirty(&self, limit: usize) -> Vec<u32> {
         let aged = Lsn(self.redo.reserved().0.saturating_sub(self.redo.user_capacity() / 2));
         let mut list = self.pool.flush.lock();

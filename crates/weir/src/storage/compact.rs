@@ -1,10 +1,11 @@
 //! Compaction: a data file full of holes becomes shorter.
 //!
-//! What was deleted leaves free extents all over the file; its tail is cut off, and large holes are punched,
-//! but small ones stay until something fits into them. Compaction has the store place images below a
-//! *ceiling*, as far as there is room. Pages stored above it are read, marked dirty though nothing in them has
-//! changed, and written like any others; then the tail is cut off. To log and recovery that is nothing
-//! new, and it may end at any point. Nothing is written here unless somebody asks for it.
+//! What was deleted leaves free extents all over the file; its tail is cut off, and large holes are
+//! punched, but small ones stay until something fits into them. Compaction has the store place
+//! images below a *ceiling*, as far as there is room. Pages stored above it are read, marked dirty
+//! though nothing in them has changed, and written like any others; then the tail is cut off. To
+//! log and recovery that is nothing new, and it may end at any point. Nothing is written here
+//! unless somebody asks for it.
 
 use super::pool::{DIRTY, Stop, WRITING};
 use super::write::Reason;
@@ -13,8 +14,8 @@ use std::sync::atomic::Ordering;
 use weir_page::PageId;
 use weir_store::Store;
 
-/// How often the tail is gone through, at most: what is written meanwhile, and what found no hole, may
-/// take another turn.
+/// How often the tail is gone through, at most: what is written meanwhile, and what found no hole,
+/// may take another turn.
 const PASSES: usize = 4;
 
 /// Lifts the ceiling at the end, however that comes.
@@ -27,11 +28,13 @@ impl Drop for Ceiling<'_> {
 }
 
 impl Storage {
-    /// Moves `most` pages at the most from the end of the data file to free places before, and cuts it off. `goes_on` is told
-    /// how many were moved; returns their number. Others go on meanwhile. Damaged pages stay where they are.
+    /// Moves `most` pages at the most from the end of the data file to free places before, and cuts
+    /// it off. `goes_on` is told how many were moved; returns their number. Others go on meanwhile.
+    /// Damaged pages stay where they are.
     ///
     /// # Errors
-    /// Those of reading and writing pages and of checkpoints; what `goes_on` says. What was moved stays moved.
+    /// Those of reading and writing pages and of checkpoints; what `goes_on` says. What was moved
+    /// stays moved.
     pub fn compact<E: From<Fault>>(
         &self,
         most: u64,

@@ -2,8 +2,8 @@
 //!
 //! A page counts from the change that makes it dirty until a write of it is done, the time of that
 //! write included. Before its first latch an mtr reserves as many *credits* as it may dirty pages
-//! ([`PER_MTR`]); at its commit those of newly dirtied frames become the frames', the rest goes back.
-//! The write of a page gives its credit back. So the limit is never exceeded, and who has to
+//! ([`PER_MTR`]); at its commit those of newly dirtied frames become the frames', the rest goes
+//! back. The write of a page gives its credit back. So the limit is never exceeded, and who has to
 //! wait for credits does so without a latch (`gate`).
 //!
 //! # How reservation scales
@@ -14,17 +14,17 @@
 //! - one in a stripe is given if the stripe is then within its quota, and `taken`, read after that,
 //!   is at most L - M.
 //!
-//! In the moment in which a reservation is given, `taken <= L - M` and the stripes have at most M: together
-//! at most L. Between such moments the sum doesn't grow: a credit that goes from a stripe
-//! to a frame is added to `taken` before it leaves the stripe. So the sum is at most L always. The orders of
-//! the accesses that this needs are those of sequential consistency; shuttle tests them.
+//! In the moment in which a reservation is given, `taken <= L - M` and the stripes have at most M:
+//! together at most L. Between such moments the sum doesn't grow: a credit that goes from a stripe
+//! to a frame is added to `taken` before it leaves the stripe. So the sum is at most L always. The
+//! orders of the accesses that this needs are those of sequential consistency; shuttle tests them.
 //!
 //! Small limits have no stripes: M is zero then.
 //!
 //! # Reserve
-//! A share of the limit is for rollback alone ([`super::on_reserve`]): at the limit it waits like all, but on a full
-//! device, where no page gets clean, it is what lets a transaction be taken back. So L above is the limit less
-//! the reserve for all others.
+//! A share of the limit is for rollback alone ([`super::on_reserve`]): at the limit it waits like
+//! all, but on a full device, where no page gets clean, it is what lets a transaction be taken
+//! back. So L above is the limit less the reserve for all others.
 
 use super::pool::NO_FRAME;
 use super::reserve::is_on_reserve;
@@ -124,8 +124,8 @@ impl DirtyCredits {
     #[inline]
     fn reserve_in(&self, stripe: usize) -> Option<Reserved<'_>> {
         let reserved = &self.stripes[stripe];
-        // Reserved first, then looked: see the module. The limit is read after it, too: who lowers it
-        // sees our credits, or we see the lower one.
+        // Reserved first, then looked: see the module. The limit is read after it, too: who lowers
+        // it sees our credits, or we see the lower one.
         if reserved.fetch_add(PER_MTR, SeqCst) + PER_MTR <= QUOTA {
             let usable = self.usable.load(SeqCst);
             if usable & STRIPED != 0 && self.taken.load(SeqCst) <= usable & !STRIPED {

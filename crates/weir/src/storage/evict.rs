@@ -1,8 +1,9 @@
 //! Free frames: a reserve for those who load or make pages.
 //!
 //! A clock hand goes round the frames. A frame that was used since is spared that many rounds (at
-//! most three, leaves of staging trees more often); pages read by scans start without credit, so a scan passes
-//! through few frames. Clean victims are dropped; cold dirty ones are written, and dropped in a later round.
+//! most three, leaves of staging trees more often); pages read by scans start without credit, so a
+//! scan passes through few frames. Clean victims are dropped; cold dirty ones are written, and
+//! dropped in a later round.
 
 use super::pool::{DIRTY, HITS_KEPT, WRITING};
 use super::write::Reason;
@@ -10,8 +11,9 @@ use super::{Fault, Storage};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weir_page::PageId;
 
-/// How many frames more than the reserve are kept free: more and more while somebody waits. Frames that are given
-/// up come free later, and of many who wait most take theirs before the evictor's turn has come again.
+/// How many frames more than the reserve are kept free: more and more while somebody waits. Frames
+/// that are given up come free later, and of many who wait most take theirs before the evictor's
+/// turn has come again.
 #[derive(Debug, Default)]
 pub struct Margin {
     /// Changed by the evictor alone.
@@ -22,7 +24,8 @@ impl Margin {
     /// For each of those who wait.
     const EACH: usize = 8;
 
-    /// Adjusts it to so many who wait, and so many frames in the reserve and in all; once a turn of the evictor.
+    /// Adjusts it to so many who wait, and so many frames in the reserve and in all; once a turn of
+    /// the evictor.
     pub fn adjust(&self, waiting: usize, reserve: usize, frames: usize) {
         let now = self.frames();
         let most = (Self::EACH * waiting).min(frames / 8);
@@ -44,7 +47,8 @@ impl Storage {
         (self.pool.frames.len() / 32).clamp(8, 8192)
     }
 
-    /// Most pages that one call loads or has read ahead: the reserve has frames for them, and for others.
+    /// Most pages that one call loads or has read ahead: the reserve has frames for them, and for
+    /// others.
     pub fn load_many_max(&self) -> usize {
         self.frame_reserve() - self.frames_left_to_others()
     }
@@ -65,8 +69,8 @@ impl Storage {
         self.frame_reserve() + self.margin.frames()
     }
 
-    /// Evicts clean pages until there are frames to load so many pages together, as far as that needs no search, and has the
-    /// evictor do the rest.
+    /// Evicts clean pages until there are frames to load so many pages together, as far as that
+    /// needs no search, and has the evictor do the rest.
     pub(super) fn evict_clean_for_load(&self, pages: usize) {
         let wanted = pages + self.frames_left_to_others();
         let missing = wanted.saturating_sub(self.pool.free.len() + self.pool.free.expected());
@@ -78,7 +82,8 @@ impl Storage {
         }
     }
 
-    /// Frees frames for pages read ahead, writing dirty ones if need be; the thread that reads ahead waits for it.
+    /// Frees frames for pages read ahead, writing dirty ones if need be; the thread that reads
+    /// ahead waits for it.
     pub(super) fn evict_for_read_ahead(&self, pages: usize) {
         let wanted = pages + self.frames_left_to_others();
         if self.pool.free.len() < wanted {
@@ -87,7 +92,8 @@ impl Storage {
         }
     }
 
-    /// Frees frames until `wanted` are free or there is nothing to evict. Returns whether it got there.
+    /// Frees frames until `wanted` are free or there is nothing to evict. Returns whether it got
+    /// there.
     ///
     /// # Errors
     /// Those of writing pages.
@@ -132,8 +138,8 @@ impl Storage {
         Err(full)
     }
 
-    /// One turn of the hand at most: drops up to `wanted` clean pages, and says how many; collects cold
-    /// dirty ones, up to `cold_limit`.
+    /// One turn of the hand at most: drops up to `wanted` clean pages, and says how many; collects
+    /// cold dirty ones, up to `cold_limit`.
     fn sweep(&self, wanted: usize, cold_limit: usize) -> (usize, Vec<u32>) {
         /// They are given up so many at a time: others wait for the first of them.
         const TOGETHER: usize = 256;
@@ -294,7 +300,8 @@ mod tests {
         }
     }
 
-    /// Its frame said which page it held, and the page's slot not yet where it was: the evictor panicked.
+    /// Its frame said which page it held, and the page's slot not yet where it was: the evictor
+    /// panicked.
     #[test]
     fn a_page_that_just_comes_into_memory_is_not_evicted() {
         let storage = storage();

@@ -47,7 +47,8 @@ pub enum Fault {
         /// Their number.
         frames: usize,
     },
-    /// A backup can't be made: an earlier step has failed, or writers needed space in the log that it kept.
+    /// A backup can't be made: an earlier step has failed, or writers needed space in the log that
+    /// it kept.
     #[error(
         "the backup was given up: the redo log was full, and it didn't copy what it kept of it; or an earlier step failed"
     )]

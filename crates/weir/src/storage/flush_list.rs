@@ -2,8 +2,8 @@
 //!
 //! Entries are appended with the log's end read under the list's mutex, before the group's LSN is
 //! reserved. So the list is sorted, every recovery LSN is at or below the LSN of the change, and
-//! the front bounds the checkpoint. Pages that recovery dirties while the database is open have a list of
-//! their own: their recovery LSNs are where its pass is, before all others.
+//! the front bounds the checkpoint. Pages that recovery dirties while the database is open have a
+//! list of their own: their recovery LSNs are where its pass is, before all others.
 
 use std::collections::VecDeque;
 use weir_governor::DirtyHistogram;
@@ -23,7 +23,8 @@ pub struct FlushList {
     /// Most pages that may be dirty or being written.
     most: u64,
     guards: Vec<Lsn>,
-    /// Frames whose pages have been changed very often since they were written ([`super::pool::LINKS_MAX`]): they come first.
+    /// Frames whose pages have been changed very often since they were written
+    /// ([`super::pool::LINKS_MAX`]): they come first.
     hot: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! Frames for pages, taken by those who load or make them, and given back.
 //!
-//! A frame is waited for with no latch held. It comes from the evictor (`evict`); without threads, whoever needs
-//! one evicts pages itself.
+//! A frame is waited for with no latch held. It comes from the evictor (`evict`); without threads,
+//! whoever needs one evicts pages itself.
 
 use super::admission::Wait;
 use super::{Fault, Storage};
@@ -10,11 +10,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weir_os::Blocked;
 
-/// Frames that are left by those who make new pages, while recovery goes on: they may wait for space in the log, which comes
-/// free as recovery brings pages in.
+/// Frames that are left by those who make new pages, while recovery goes on: they may wait for
+/// space in the log, which comes free as recovery brings pages in.
 pub(super) const LEFT_TO_RECOVERY: usize = 2;
 
-/// How long a frame is waited for before somebody looks whether anything is in the way, at first, and at most.
+/// How long a frame is waited for before somebody looks whether anything is in the way, at first,
+/// and at most.
 const FIRST_WAIT: Duration = Duration::from_micros(500);
 const LONGEST_WAIT: Duration = Duration::from_millis(20);
 
@@ -31,8 +32,8 @@ impl Storage {
         }
     }
 
-    /// So many free frames, after waiting for them. Who waits for the last of them holds none: those who need fewer
-    /// go on meanwhile, and give theirs back.
+    /// So many free frames, after waiting for them. Who waits for the last of them holds none:
+    /// those who need fewer go on meanwhile, and give theirs back.
     #[inline]
     pub(super) fn take_frames(&self, number: usize) -> Result<Vec<u32>, Fault> {
         if number == 0 {
@@ -83,8 +84,8 @@ impl Storage {
         }
     }
 
-    /// Enters an epoch: until it is left, by dropping the guard, frames that this thread looks up are not used for other pages.
-    /// Never held across a wait.
+    /// Enters an epoch: until it is left, by dropping the guard, frames that this thread looks up
+    /// are not used for other pages. Never held across a wait.
     #[inline]
     pub fn enter_epoch(&self) -> epoch::Guard {
         epoch::pin()
@@ -138,7 +139,8 @@ mod tests {
         });
     }
 
-    /// Many who split pages at once would share all frames, and each would wait for the others' for ever.
+    /// Many who split pages at once would share all frames, and each would wait for the others' for
+    /// ever.
     #[test]
     fn who_waits_for_its_last_frame_holds_none() {
         let storage = storage();

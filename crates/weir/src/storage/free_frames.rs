@@ -130,8 +130,8 @@ impl FreeFrames {
     }
 }
 
-/// Which frames get their memory from the machine before they are taken for the first time: a huge page
-/// takes a millisecond, for which whoever needs the frame would have to wait.
+/// Which frames get their memory from the machine before they are taken for the first time: a huge
+/// page takes a millisecond, for which whoever needs the frame would have to wait.
 #[derive(Debug, Default)]
 pub struct Supply {
     /// The first frame that had never been taken when it was looked last.

@@ -2,26 +2,28 @@
 //!
 //! An mtr needs credits for the pages that it may dirty, and space in the log; and while the device
 //! can't follow, the log grows no faster than the governor allows. Who finds all of it at once
-//! passes. Who doesn't queues up at the gate. The first of the queue waits for what it lacks; the others
-//! wait for the first, and so does everybody who comes while it waits. It is one queue for all three
-//! causes, so that none is starved of one by those who lack another.
+//! passes. Who doesn't queues up at the gate. The first of the queue waits for what it lacks; the
+//! others wait for the first, and so does everybody who comes while it waits. It is one queue for
+//! all three causes, so that none is starved of one by those who lack another.
 //!
-//! As soon as the first has what it lacked, the gate is open to those who come: waking the queue takes its
-//! time, in which what is there may be used. (Were they to queue up, too, each would be back
-//! before the queue is empty, and all would go at the pace of threads waking one another.) The next
-//! of the queue, once awake, is the first: should it lack anything, nobody passes before it does.
+//! As soon as the first has what it lacked, the gate is open to those who come: waking the queue
+//! takes its time, in which what is there may be used. (Were they to queue up, too, each would be
+//! back before the queue is empty, and all would go at the pace of threads waking one another.) The
+//! next of the queue, once awake, is the first: should it lack anything, nobody passes before it
+//! does.
 //!
 //! The page writer never passes the gate, and the first of the queue waits for nothing but
 //! the page writer, the device and the clock; see `docs/latching.md`.
 //!
-//! Background threads that have found nothing to do for a while shut it, too, and sleep: the next writer opens it and
-//! wakes them, and queues up for nothing. So those who write all the time look at one number only.
+//! Background threads that have found nothing to do for a while shut it, too, and sleep: the next
+//! writer opens it and wakes them, and queues up for nothing. So those who write all the time look
+//! at one number only.
 //!
 //! # Pacing
-//! The log's end and the number of pages that became dirty may each be held to a rate. The allowance
-//! is a line in time, `begin + rate * seconds`. Writers pass while the count is below a value published from
-//! it, [`QUANTUM`] ahead; who finds it above waits until the line gets there. So the clock is read
-//! once a quantum. What is not used is kept for [`BURST`] at most.
+//! The log's end and the number of pages that became dirty may each be held to a rate. The
+//! allowance is a line in time, `begin + rate * seconds`. Writers pass while the count is below a
+//! value published from it, [`QUANTUM`] ahead; who finds it above waits until the line gets there.
+//! So the clock is read once a quantum. What is not used is kept for [`BURST`] at most.
 
 mod turns;
 
@@ -157,7 +159,8 @@ impl Gate {
         }
     }
 
-    /// Background threads are about to sleep: the next writer finds the gate shut, and is to wake them.
+    /// Background threads are about to sleep: the next writer finds the gate shut, and is to wake
+    /// them.
     pub fn wait_for_writer(&self) {
         self.state.fetch_or(ASLEEP, Ordering::Relaxed);
     }
@@ -180,8 +183,8 @@ impl Gate {
         Cause::of(self.cause.load(Ordering::Relaxed))
     }
 
-    /// Queues up; returns when all who came before are through, or have given up. `None`: it gives up itself.
-    /// The caller holds no latch.
+    /// Queues up; returns when all who came before are through, or have given up. `None`: it gives
+    /// up itself. The caller holds no latch.
     pub fn queue_up(&self, gives_up: impl Fn() -> bool) -> Option<Turn<'_>> {
         let before = self.state.fetch_add(1, Ordering::Relaxed) & !FLAGS;
         assert!(before < QUEUE_MAX, "{before} writers wait for their turn");

@@ -1,12 +1,13 @@
 //! Interrupts: a thread's waits for admission, or for a frame, may be ended by another thread.
 //!
-//! A statement that is killed gives up what it waits for, like one that finds no space: its mtr is not begun, and
-//! what the statement has done before is taken back. A rollback is never interrupted, nor is whoever
-//! doesn't ask for it: commits, and what threads do in the background.
+//! A statement that is killed gives up what it waits for, like one that finds no space: its mtr is
+//! not begun, and what the statement has done before is taken back. A rollback is never
+//! interrupted, nor is whoever doesn't ask for it: commits, and what threads do in the background.
 //!
-//! Whoever may be interrupted has a number, and those who come one after the other may share an [`Interrupts`]: what
-//! is meant for one ends no wait of a later one, whose number is greater. So a thread need not give up, at the end of each
-//! statement, what it has been handed for it: often it is the next one's, too.
+//! Whoever may be interrupted has a number, and those who come one after the other may share an
+//! [`Interrupts`]: what is meant for one ends no wait of a later one, whose number is greater. So a
+//! thread need not give up, at the end of each statement, what it has been handed for it: often it
+//! is the next one's, too.
 
 use super::{Fault, Storage, reserve};
 use std::cell::RefCell;

@@ -1,11 +1,11 @@
 //! Hybrid latches: shared, exclusive, and optimistic by version.
 //!
-//! One word: bits 0..15 count shared holders, bit 15 is the exclusive one, bits 16..64 are a version
-//! that grows with each exclusive release. An optimistic reader notes the version, reads relaxed
-//! atomics, and uses what it read only if the version is still the same (a sequence lock; Boehm,
-//! "Can Seqlocks Get Along With Programming Language Memory Models?", 2012). Latches are held for
-//! memory operations only, never across I/O or a wait, so waiters spin, then yield, then rest for a moment: a holder may lose
-//! its processor.
+//! One word: bits 0..15 count shared holders, bit 15 is the exclusive one, bits 16..64 are a
+//! version that grows with each exclusive release. An optimistic reader notes the version, reads
+//! relaxed atomics, and uses what it read only if the version is still the same (a sequence lock;
+//! Boehm, "Can Seqlocks Get Along With Programming Language Memory Models?", 2012). Latches are
+//! held for memory operations only, never across I/O or a wait, so waiters spin, then yield, then
+//! rest for a moment: a holder may lose its processor.
 
 use crate::sync::{AtomicU64, Ordering, fence, spin_hint};
 

@@ -1,7 +1,8 @@
-//! Pages brought into memory, one or several at once, by who waits for them; pages latched for reading.
+//! Pages brought into memory, one or several at once, by who waits for them; pages latched for
+//! reading.
 //!
-//! What is read needs frames, which the caller waits for or does without (`frames`). Who can go on meanwhile has
-//! others read (`ahead`).
+//! What is read needs frames, which the caller waits for or does without (`frames`). Who can go on
+//! meanwhile has others read (`ahead`).
 
 use super::pool::{Claim, PageRead, Stop};
 use super::{Fault, Storage, work};
@@ -58,13 +59,14 @@ impl Storage {
         Ok(true)
     }
 
-    /// Brings several pages into memory, read at once, as far as free frames go, and waits for them. The caller holds no latch.
-    /// What can't be had is left to [`Storage::load`].
+    /// Brings several pages into memory, read at once, as far as free frames go, and waits for
+    /// them. The caller holds no latch. What can't be had is left to [`Storage::load`].
     pub fn load_many(&self, pages: &[PageId]) {
         self.load_many_with_hits(pages, 0);
     }
 
-    /// As [`Storage::load_many`]; `hits`: uses that count for replacement, those to come among them.
+    /// As [`Storage::load_many`]; `hits`: uses that count for replacement, those to come among
+    /// them.
     pub(super) fn load_many_with_hits(&self, pages: &[PageId], hits: u32) {
         /// So many at once are read as fast as more, and keep no more frames from others meanwhile.
         const AT_ONCE: usize = 256;
@@ -111,8 +113,8 @@ impl Storage {
         self.ask_for_frames();
     }
 
-    /// Reads those of the pages side by side that are not in memory, for who comes to them now; as far as there are frames for
-    /// them, or clean pages to be evicted.
+    /// Reads those of the pages side by side that are not in memory, for who comes to them now; as
+    /// far as there are frames for them, or clean pages to be evicted.
     pub fn read_together(&self, mut pages: Vec<PageId>) {
         pages.retain(|page| !self.is_resident(*page));
         pages.sort_unstable();

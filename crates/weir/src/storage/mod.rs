@@ -1,9 +1,9 @@
 //! Pages that change atomically and survive: the log, the page store and the pool put together.
 //!
-//! [`Storage::mtr`] begins a mini-transaction (`admission`, `mtr`); [`Storage::read`] latches a page for reading;
-//! [`Storage::load`] brings a page into memory (`load`). Who must wait (for log space, for a frame) does so
-//! there, holding no latch: with background threads by waiting for them, in order (`gate`), without
-//! (simulation, tests) by doing their steps itself.
+//! [`Storage::mtr`] begins a mini-transaction (`admission`, `mtr`); [`Storage::read`] latches a
+//! page for reading; [`Storage::load`] brings a page into memory (`load`). Who must wait (for log
+//! space, for a frame) does so there, holding no latch: with background threads by waiting for
+//! them, in order (`gate`), without (simulation, tests) by doing their steps itself.
 
 mod admission;
 mod ahead;
@@ -165,8 +165,8 @@ pub struct Storage {
     stopped: OnceLock<Arc<Fault>>,
     /// Held by who writes the control file, of which this is the checkpoint.
     checkpointing: Mutex<Lsn>,
-    /// Held from when the place of an image, or a page's end, is logged to when the page map says so, but for pages that
-    /// are latched meanwhile.
+    /// Held from when the place of an image, or a page's end, is logged to when the page map says
+    /// so, but for pages that are latched meanwhile.
     installing: RwLock<()>,
     /// LSN of the newest dirty page table.
     tabled: AtomicU64,
@@ -213,8 +213,8 @@ fn dirty_pages_max(frames: usize, share: f64) -> u64 {
     (frames as f64 * share.clamp(0.0, 1.0)) as u64
 }
 
-/// Length of the buckets in which dirty pages are counted: the deadlines of those in one are the same to the
-/// governor.
+/// Length of the buckets in which dirty pages are counted: the deadlines of those in one are the
+/// same to the governor.
 fn bucket_bytes(redo_capacity: u64) -> u64 {
     redo_capacity / 512
 }
@@ -374,8 +374,8 @@ impl Storage {
         self.sleepers.wake();
     }
 
-    /// Whether the database had stopped once the log was as it is now: who has appended to it and is told that it had not
-    /// is seen by who reads the log's end after [`Storage::stop`].
+    /// Whether the database had stopped once the log was as it is now: who has appended to it and
+    /// is told that it had not is seen by who reads the log's end after [`Storage::stop`].
     #[inline]
     pub fn has_stopped(&self) -> bool {
         fence(SeqCst);
@@ -387,8 +387,8 @@ impl Storage {
         (self.policy.0)()
     }
 
-    /// Changes how many pages may be dirty, as a share of all frames. A smaller number is kept once as
-    /// many pages have been written.
+    /// Changes how many pages may be dirty, as a share of all frames. A smaller number is kept once
+    /// as many pages have been written.
     pub fn set_dirty_limit(&self, share: f64) {
         let mut list = self.pool.flush.lock();
         self.dirty.set_limit(dirty_pages_max(self.pool.frames(), share));
@@ -400,12 +400,12 @@ impl Storage {
         self.flusher.raise();
     }
 
-    /// Changes the capacity of the log; returns what it is now. A log that is longer becomes as short as the
-    /// governor lets it.
+    /// Changes the capacity of the log; returns what it is now. A log that is longer becomes as
+    /// short as the governor lets it.
     ///
     /// # Errors
-    /// Those of [`Redo::set_capacity`], of writing pages, and of the log and the control file, where it is noted: the database
-    /// has stopped then.
+    /// Those of [`Redo::set_capacity`], of writing pages, and of the log and the control file,
+    /// where it is noted: the database has stopped then.
     pub fn set_redo_capacity(&self, bytes: u64) -> Result<u64, Fault> {
         if self.inline {
             self.finish_recovery()?;

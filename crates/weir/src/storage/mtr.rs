@@ -191,8 +191,9 @@ impl<'s> Mtr<'s> {
         page
     }
 
-    /// Makes a latched frame the home of a new page, unless somebody is about to load a page of this number, by a reference
-    /// that is out of date: what that one reads might be an older image of the new page.
+    /// Makes a latched frame the home of a new page, unless somebody is about to load a page of
+    /// this number, by a reference that is out of date: what that one reads might be an older image
+    /// of the new page.
     fn settle(&self, page: PageId, frame: u32) -> bool {
         // SAFETY: the frame is free and latched: nobody else reads or writes it.
         let bytes = unsafe { &mut *self.pool().ptr(frame) };
@@ -311,7 +312,8 @@ impl<'s> Mtr<'s> {
     }
 }
 
-/// Puts newly dirtied frames, with their credits, on the flush list; holds the checkpoint back if pages are freed.
+/// Puts newly dirtied frames, with their credits, on the flush list; holds the checkpoint back if
+/// pages are freed.
 #[inline]
 fn register(storage: &Storage, held: &[Held], credits: Reserved<'_>) -> Option<Lsn> {
     let pool = &storage.pool;
@@ -341,8 +343,9 @@ fn register(storage: &Storage, held: &[Held], credits: Reserved<'_>) -> Option<L
     frees.then_some(lsn)
 }
 
-/// Tells the page writer, if it is at this page, that the page is about to be freed: were its image's place
-/// logged behind the page's end, and the writer through before it knows of that, the log's last word on the page would be wrong.
+/// Tells the page writer, if it is at this page, that the page is about to be freed: were its
+/// image's place logged behind the page's end, and the writer through before it knows of that, the
+/// log's last word on the page would be wrong.
 fn announce_free(storage: &Storage, frame: u32) {
     let state = &storage.pool.frame(frame).state;
     if state.load(Ordering::Relaxed) & WRITING != 0 {
@@ -410,11 +413,13 @@ impl Drop for Mtr<'_> {
 /// Pages that one step may load on a full device.
 const LOADS_MAX: u32 = 1000;
 
-/// Times that a step may find a page nowhere, or not what it should be, before that is no passing state.
+/// Times that a step may find a page nowhere, or not what it should be, before that is no passing
+/// state.
 const VAIN_MAX: u32 = 1000;
 
 impl Storage {
-    /// Does what the step that was stopped needs before it is begun anew. `vain` counts how often it came to a page in vain.
+    /// Does what the step that was stopped needs before it is begun anew. `vain` counts how often
+    /// it came to a page in vain.
     ///
     /// # Errors
     /// Faults of loading pages; a page that is nowhere, or not what it should be, again and again.
@@ -433,8 +438,8 @@ impl Storage {
 /// Runs `step` until it neither needs a page nor meets a change of the tree.
 ///
 /// # Errors
-/// What `step` fails with otherwise, and faults of loading pages; no space, if the device is full and
-/// too few frames are clean for the step.
+/// What `step` fails with otherwise, and faults of loading pages; no space, if the device is full
+/// and too few frames are clean for the step.
 pub fn retry<T, E: From<Fault>>(
     storage: &Storage,
     mut step: impl FnMut() -> Result<T, Restart<E>>,
@@ -446,8 +451,8 @@ pub fn retry<T, E: From<Fault>>(
             Err(Restart::Error(error)) => return Err(error),
             Err(Restart::Stop(stop)) => {
                 if let Stop::Load(_) = stop {
-                    // On a full device the few clean frames may not hold all that a step needs: each page
-                    // loaded then takes the place of another.
+                    // On a full device the few clean frames may not hold all that a step needs:
+                    // each page loaded then takes the place of another.
                     loads += 1;
                     storage.fail_if_full(loads > LOADS_MAX)?;
                 }

@@ -2,12 +2,13 @@
 //!
 //! A page is found through its slot of the page map. A frame's identity (`page`) changes only under
 //! its exclusive latch, so whoever has latched a frame and finds the page it looked for may use it;
-//! no pins are needed, because nobody keeps a frame without latching it. A frame that is given up is
-//! used again only after an epoch has passed (`crossbeam-epoch`): an optimistic reader never sees
-//! bytes being changed by anything but [`SharedPage::publish`].
+//! no pins are needed, because nobody keeps a frame without latching it. A frame that is given up
+//! is used again only after an epoch has passed (`crossbeam-epoch`): an optimistic reader never
+//! sees bytes being changed by anything but [`SharedPage::publish`].
 //!
 //! Nobody waits for a free frame or for I/O while holding a latch: what is not resident is reported
-//! as [`Stop::Load`]; the caller gives up its latches, calls [`super::Storage::load`], and starts anew.
+//! as [`Stop::Load`]; the caller gives up its latches, calls [`super::Storage::load`], and starts
+//! anew.
 
 use super::flush_list::FlushList;
 use super::free_frames::{FreeFrames, Supply};
@@ -26,7 +27,8 @@ use weir_store::{MapSlot, Store};
 
 /// No frame.
 pub const NO_FRAME: u32 = u32::MAX;
-/// With a frame's number: the page lags behind the log, and is there for recovery alone. What is less is a frame for all.
+/// With a frame's number: the page lags behind the log, and is there for recovery alone. What is
+/// less is a frame for all.
 const BEHIND: u32 = 1 << 31;
 /// The page lags behind the log, and is not in memory.
 pub const NOWHERE_BEHIND: u32 = NO_FRAME - 1;
@@ -48,11 +50,12 @@ pub const DIRTY: u32 = 1;
 pub const WRITING: u32 = 2;
 /// The page was freed while it was being written; the writer gives up the frame.
 pub const FREED: u32 = 4;
-/// The page is being written, and whoever frees it is about to log that, or has just done so: [`FREED`] follows.
+/// The page is being written, and whoever frees it is about to log that, or has just done so:
+/// [`FREED`] follows.
 pub const FREEING: u32 = 8;
 
-/// A page that has been changed so often since it was written is written, though nothing else asks for it: whoever wants
-/// it first after a crash waits for as many groups to be read.
+/// A page that has been changed so often since it was written is written, though nothing else asks
+/// for it: whoever wants it first after a crash waits for as many groups to be read.
 pub const LINKS_MAX: u16 = 1 << 15;
 /// So many changes later it is asked for again: the page writer passes over what it finds latched.
 const LINKS_AGAIN: u16 = 1 << 10;
@@ -69,8 +72,8 @@ pub enum Stop {
     Load(PageId),
     /// The tree changed underfoot.
     Retry,
-    /// The tree leads to this page, which can't be where it is. A root may just have grown; found again and again, the
-    /// tree is damaged.
+    /// The tree leads to this page, which can't be where it is. A root may just have grown; found
+    /// again and again, the tree is damaged.
     Astray(PageId),
 }
 
@@ -91,7 +94,8 @@ pub struct Frame {
     pub page: AtomicU32,
     /// The page's level: above 0, readers go without latch.
     pub level: AtomicU8,
-    /// Groups of the log that have changed the page since it was written: recovery may have to follow as many.
+    /// Groups of the log that have changed the page since it was written: recovery may have to
+    /// follow as many.
     links: AtomicU16,
     /// [`DIRTY`], [`WRITING`], [`FREED`], [`FREEING`]; changed under the flush list's mutex.
     pub state: AtomicU32,
@@ -117,7 +121,8 @@ impl Frame {
         self.links.store(0, Ordering::Relaxed);
     }
 
-    /// So many groups more have changed the page, which is latched exclusively; whether it should be written for that.
+    /// So many groups more have changed the page, which is latched exclusively; whether it should
+    /// be written for that.
     #[inline]
     #[must_use]
     pub fn add_links(&self, groups: u16) -> bool {
@@ -153,7 +158,8 @@ impl Frame {
         }
     }
 
-    /// Whether the page was not used lately, for a hand that comes by: it takes one use off otherwise.
+    /// Whether the page was not used lately, for a hand that comes by: it takes one use off
+    /// otherwise.
     pub fn is_cold(&self) -> bool {
         let hits = self.hits.load(Ordering::Relaxed);
         if hits > 0 {
@@ -176,13 +182,15 @@ impl Frame {
     }
 }
 
-/// Shards of the pages that are being read: who waits for one may be woken for another of its shard.
+/// Shards of the pages that are being read: who waits for one may be woken for another of its
+/// shard.
 const LOADING_SHARDS: usize = 64;
 
 /// Pages that are being read, and who waits for them.
 #[derive(Default)]
 struct Loading {
-    /// With whether somebody waits for each: for few pages somebody does, so who waits is seldom woken for another.
+    /// With whether somebody waits for each: for few pages somebody does, so who waits is seldom
+    /// woken for another.
     pages: Mutex<HashMap<PageId, bool>>,
     /// A claim has ended for which somebody waited.
     ended: Condvar,
@@ -294,8 +302,8 @@ impl Pool {
         unsafe { self.region.as_ptr().add(frame as usize * PAGE_SIZE).cast() }
     }
 
-    /// Takes memory from the machine for frames that are about to be used for the first time; whether any were used for the
-    /// first time since the last call.
+    /// Takes memory from the machine for frames that are about to be used for the first time;
+    /// whether any were used for the first time since the last call.
     pub fn supply(&self, supply: &mut Supply) -> bool {
         let untouched = self.free.untouched();
         let in_use = untouched > supply.untouched;
@@ -320,8 +328,8 @@ impl Pool {
         }
     }
 
-    /// Where a page is that lags behind the log; `None` if it doesn't. That changes under its frame's latch, or while a
-    /// claim is held.
+    /// Where a page is that lags behind the log; `None` if it doesn't. That changes under its
+    /// frame's latch, or while a claim is held.
     #[inline]
     pub fn behind(&self, slot: &MapSlot) -> Option<Behind> {
         match slot.frame.load(Ordering::Acquire) {
@@ -363,8 +371,8 @@ impl Pool {
         }
     }
 
-    /// Tells the CPU that a key is about to be inserted into the frame's leaf: slots are searched, those behind it
-    /// moved, and an entry is added to the heap.
+    /// Tells the CPU that a key is about to be inserted into the frame's leaf: slots are searched,
+    /// those behind it moved, and an entry is added to the heap.
     #[inline]
     pub fn prefetch_insert(&self, frame: u32, key: &[u8]) {
         let sketch = self.frame(frame).sketch();
@@ -511,7 +519,8 @@ impl Pool {
         }
     }
 
-    /// As [`Pool::claim`], but `None` also if somebody else has a claim, or the page is there for recovery.
+    /// As [`Pool::claim`], but `None` also if somebody else has a claim, or the page is there for
+    /// recovery.
     pub fn try_claim(&self, slot: &MapSlot, page: PageId) -> Option<Claim<'_>> {
         let mut pages = self.loading(page).pages.lock();
         if slot.frame.load(Ordering::Acquire) < NOWHERE_BEHIND || pages.contains_key(&page) {
@@ -521,7 +530,8 @@ impl Pool {
         Some(Claim { pool: self, page })
     }
 
-    /// Makes a latched frame of ours the home of a new page, unless somebody has a claim to load it.
+    /// Makes a latched frame of ours the home of a new page, unless somebody has a claim to load
+    /// it.
     pub fn settle(&self, slot: &MapSlot, page: PageId, frame: u32) -> bool {
         // Held until the frame is known: whoever claims the page later finds that it is resident.
         let pages = self.loading(page).pages.lock();
@@ -534,7 +544,8 @@ impl Pool {
         true
     }
 
-    /// Makes a filled frame of ours the home of the claimed page: for recovery alone, if it lags behind the log.
+    /// Makes a filled frame of ours the home of the claimed page: for recovery alone, if it lags
+    /// behind the log.
     pub fn publish(&self, slot: &MapSlot, claim: &Claim<'_>, frame: u32, hits: u32) {
         let state = self.frame(frame);
         // The evictor keeps off until both frame and slot say where the page is.
@@ -559,9 +570,10 @@ impl Pool {
         state.latch.unlock_exclusive();
     }
 
-    /// Gives frames up: they are free once no optimistic reader can know them any more. Their identity is
-    /// cleared and their slots empty; the caller holds their latches or is the only one to know them. Many at once come free
-    /// at once: an epoch's end frees few things that were given up one by one.
+    /// Gives frames up: they are free once no optimistic reader can know them any more. Their
+    /// identity is cleared and their slots empty; the caller holds their latches or is the only one
+    /// to know them. Many at once come free at once: an epoch's end frees few things that were
+    /// given up one by one.
     pub fn retire(&self, frames: Vec<u32>) {
         if self.single_threaded {
             return self.free.push(&frames);

@@ -1,8 +1,8 @@
 //! The governor at work: what it is told, and what becomes of its plans.
 //!
 //! A thread calls [`Regulator::turn`] every few milliseconds. It measures, asks the policy, hands
-//! batches to the page writer's threads ([`Writers`]) and paces those who write at the gate. It never waits for I/O,
-//! so a device that has become slow is noticed while it is.
+//! batches to the page writer's threads ([`Writers`]) and paces those who write at the gate. It
+//! never waits for I/O, so a device that has become slow is noticed while it is.
 
 use super::Storage;
 use super::gate::{Cause, Rates};
@@ -24,8 +24,8 @@ const BATCH_SECONDS: f64 = 0.05;
 /// ... and at a lower one, up to [`BATCH_PAGES_MIN`] pages of this.
 const BATCH_SECONDS_MAX: f64 = 0.1;
 
-/// A batch is what the device writes in at least and at most this time: others who need the device, the
-/// log's syncs above all, shall not wait long for it...
+/// A batch is what the device writes in at least and at most this time: others who need the device,
+/// the log's syncs above all, shall not wait long for it...
 const BATCH_DEVICE_SECONDS: (f64, f64) = (0.003, 0.06);
 
 /// ... but so many times as long as its sync takes, and at least so many pages.
@@ -137,7 +137,8 @@ impl Regulator {
             let mean = (syncs.1 - before.1) as f64 / 1e6 / (syncs.0 - before.0) as f64;
             self.sync_seconds += (mean - self.sync_seconds) * (seconds / SYNC_MEMORY).min(1.0);
         }
-        // A device without space is no slow one, nor is one that had done all before we came back to it.
+        // A device without space is no slow one, nor is one that had done all before we came back
+        // to it.
         let was_full = self.was_full && !storage.is_full();
         self.meter.elapsed(seconds, busy, was_full);
         self.meter.device()
@@ -194,7 +195,8 @@ impl Regulator {
         let rate = plan.deadline_rate + plan.dirty_limit_rate;
         let most = self.batch_pages(storage, device);
         let depth = IN_FLIGHT * most;
-        // At its limit nothing grows, and what follows growth alone would wait with those who wait for it.
+        // At its limit nothing grows, and what follows growth alone would wait with those who wait
+        // for it.
         let pressed = storage.pressed.swap(false, Relaxed);
         let rate = if pressed { rate.max(depth as f64 / seconds) } else { rate };
         let hot = storage.pool.flush.lock().hot();

@@ -1,7 +1,8 @@
-//! Who may use what is set aside: dirty pages, and room on the device, for rollbacks and for what makes room.
+//! Who may use what is set aside: dirty pages, and room on the device, for rollbacks and for what
+//! makes room.
 //!
-//! A thread says so for as long as it holds a [`OnReserve`]: what it does meanwhile, in mtrs several calls further down,
-//! needs no argument for it.
+//! A thread says so for as long as it holds a [`OnReserve`]: what it does meanwhile, in mtrs
+//! several calls further down, needs no argument for it.
 
 use std::cell::Cell;
 use std::marker::PhantomData;
@@ -25,7 +26,8 @@ pub struct OnReserve {
     of_thread: PhantomData<*const ()>,
 }
 
-/// Lets mtrs of this thread take something back: at every limit they have a reserve, and nobody interrupts them.
+/// Lets mtrs of this thread take something back: at every limit they have a reserve, and nobody
+/// interrupts them.
 pub fn on_reserve() -> OnReserve {
     OnReserve::hold(Use::Rollback)
 }

@@ -1,23 +1,28 @@
 //! Room on the device, had before it is needed.
 //!
-//! Images are written to new places, so a rollback needs space before it gives any back. Were the device full to the
-//! last unit, none would end: its pages could not be written, and no log space would come free. So, where the device is
-//! about to be full, the files are kept longer than what they hold, for
-//! - all pages that have changed since they were written: new ones at their full size, others by what they
-//!   may grow;
+//! Images are written to new places, so a rollback needs space before it gives any back. Were the
+//! device full to the last unit, none would end: its pages could not be written, and no log space
+//! would come free. So, where the device is about to be full, the files are kept longer than what
+//! they hold, for
+//! - all pages that have changed since they were written: new ones at their full size, others by
+//!   what they may grow;
 //! - a reserve for what a rollback dirties beyond that.
 //!
-//! As long as an eighth of the device's free space is as much, nothing is set aside: others aren't likely to take the
-//! rest before somebody looks again, as pages are made and every few seconds. The database itself would be: while its log is made longer,
-//! or entries of an index are sorted, all of it is set aside ([`Storage::begin_taking`]).
+//! As long as an eighth of the device's free space is as much, nothing is set aside: others aren't
+//! likely to take the rest before somebody looks again, as pages are made and every few seconds.
+//! The database itself would be: while its log is made longer, or entries of an index are sorted,
+//! all of it is set aside ([`Storage::begin_taking`]).
 //!
-//! A new page is taken out of a budget, which is what there was beyond that when it was last looked at; what running mtrs
-//! may still make counts as there ([`Promise`]). When that is used up, the files are made longer. When they can't be, the dirty pages are written first, which take less than was
-//! counted for them; then whoever wants a new page is told that there is no space. Rollback is never
-//! refused, purge and commit make no new pages, and what deletes ([`super::to_make_room`]) may use half of the reserve.
+//! A new page is taken out of a budget, which is what there was beyond that when it was last looked
+//! at; what running mtrs may still make counts as there ([`Promise`]). When that is used up, the
+//! files are made longer. When they can't be, the dirty pages are written first, which take less
+//! than was counted for them; then whoever wants a new page is told that there is no space.
+//! Rollback is never refused, purge and commit make no new pages, and what deletes
+//! ([`super::to_make_room`]) may use half of the reserve.
 //!
-//! What is not had beforehand: the space of holes that an earlier process has punched, which count as free places until a write
-//! to them fails, and what pages grow by beyond the mean. Where a rollback lacks that, it ends once there is space.
+//! What is not had beforehand: the space of holes that an earlier process has punched, which count
+//! as free places until a write to them fails, and what pages grow by beyond the mean. Where a
+//! rollback lacks that, it ends once there is space.
 
 use super::{Fault, Storage, dirty, reserve, write};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -32,7 +37,8 @@ const PAGES_AHEAD_MIN: u64 = 64;
 /// Of how many parts of the device's free space one counts as had.
 const FREE_PART: u64 = 8;
 
-/// Units that may be given up and not yet free where no log writer frees them: 64 MiB, or as many as hold images.
+/// Units that may be given up and not yet free where no log writer frees them: 64 MiB, or as many
+/// as hold images.
 const PENDING_MAX: u64 = (64 << 20) / weir_store::UNIT as u64;
 
 /// Turns in which dirty pages get no fewer, before the device counts as full.
@@ -56,7 +62,8 @@ pub(super) struct PageBudget {
     takers: AtomicU32,
 }
 
-/// While it lives, none of the device's free space counts as had: other files of the database take of it, at once.
+/// While it lives, none of the device's free space counts as had: other files of the database take
+/// of it, at once.
 #[must_use = "it ends as soon as it is dropped"]
 pub(crate) struct Taking<'s>(&'s PageBudget);
 
@@ -158,7 +165,8 @@ impl Storage {
         }
     }
 
-    /// Other files of the database are about to take space: what is needed here is set aside, as far as it is there.
+    /// Other files of the database are about to take space: what is needed here is set aside, as
+    /// far as it is there.
     ///
     /// # Errors
     /// Those of making files longer.
@@ -173,7 +181,8 @@ impl Storage {
     /// Makes the log longer, where that leaves the space that is needed here.
     ///
     /// # Errors
-    /// No space: nothing changed then. Those of [`weir_redo::Redo::set_capacity`], and of making files longer.
+    /// No space: nothing changed then. Those of [`weir_redo::Redo::set_capacity`], and of making
+    /// files longer.
     pub(super) fn grow_log(&self, bytes: u64) -> Result<u64, Fault> {
         self.redo.check_growth(bytes)?;
         let taking = Taking::begin(&self.page_budget);
@@ -230,7 +239,8 @@ impl Storage {
         };
         let apart = needed.saturating_sub(others_leave);
         let new = ahead.max(pages as u64);
-        // A rollback makes new pages, too: were there none left in the map, no checkpoint would move.
+        // A rollback makes new pages, too: were there none left in the map, no checkpoint would
+        // move.
         let mapped = new + reserve + promised;
         let (kept, left) = match apart {
             0 => (self.store.keep_room(0, 0, mapped), new as i64),
@@ -258,8 +268,9 @@ impl Storage {
         Ok(())
     }
 
-    /// Frees what was given up once it is much: for those who write pages while no log writer runs, such as recovery. Not
-    /// each time, since that takes a sync of the log, and leaves small holes: batches would be written in many pieces.
+    /// Frees what was given up once it is much: for those who write pages while no log writer runs,
+    /// such as recovery. Not each time, since that takes a sync of the log, and leaves small holes:
+    /// batches would be written in many pieces.
     pub(super) fn release_much_pending(&self) -> Result<(), Fault> {
         let stats = self.store.stats();
         let live = stats.used_units - stats.pending_units;
@@ -302,7 +313,8 @@ mod tests {
         mtr.commit();
     }
 
-    /// Whoever looked for room took those for nothing that others were about to make, and there was room for the same ones again.
+    /// Whoever looked for room took those for nothing that others were about to make, and there was
+    /// room for the same ones again.
     #[test]
     fn pages_that_are_about_to_be_made_have_their_room() {
         let disk = SimDisk::new(1);

@@ -7,7 +7,8 @@ use std::time::Duration;
 /// The longest rest of a thread that finds no work.
 const LONGEST_REST: Duration = Duration::from_millis(40);
 
-/// So long it finds none, and then sleeps: until somebody writes, so long at most ([`super::Storage::rest`]).
+/// So long it finds none, and then sleeps: until somebody writes, so long at most
+/// ([`super::Storage::rest`]).
 const SLEEP: Duration = Duration::from_millis(500);
 
 /// Wakes a background thread before its time.
@@ -66,9 +67,9 @@ pub enum Step {
     Over,
 }
 
-/// Rests of a thread that looks for work now and then: short while there is some, longer each time there is none. In the
-/// end it sleeps until somebody writes. A thread that wakes for nothing costs whoever shares a processor with it more
-/// than the time it takes.
+/// Rests of a thread that looks for work now and then: short while there is some, longer each time
+/// there is none. In the end it sleeps until somebody writes. A thread that wakes for nothing costs
+/// whoever shares a processor with it more than the time it takes.
 #[derive(Debug)]
 pub struct Rests {
     shortest: Duration,

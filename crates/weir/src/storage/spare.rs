@@ -1,17 +1,17 @@
 //! Spared pages: clean ones that are better not changed now.
 //!
-//! A change of a clean page costs a write of it, sooner or later. Near the dirty limit that is now, and who
-//! changes clean pages goes at the pace of the device. Who can put a change off until it is made together
-//! with others, as the staging of index entries does, asks here first.
+//! A change of a clean page costs a write of it, sooner or later. Near the dirty limit that is now,
+//! and who changes clean pages goes at the pace of the device. Who can put a change off until it is
+//! made together with others, as the staging of index entries does, asks here first.
 //!
-//! The share of the clean pages that are spared rises evenly from none at one part of the dirty limit to
-//! all at another, below the one at which writers are held back ([`OF_DIRTY_LIMIT`]). Which pages they are follows
-//! from their numbers: a page is either changed or spared for as long as the share is the same, so that
-//! what is put off gathers. A share that follows the number of dirty pages doesn't swing: the more
-//! is spared, the slower that number grows.
+//! The share of the clean pages that are spared rises evenly from none at one part of the dirty
+//! limit to all at another, below the one at which writers are held back ([`OF_DIRTY_LIMIT`]).
+//! Which pages they are follows from their numbers: a page is either changed or spared for as long
+//! as the share is the same, so that what is put off gathers. A share that follows the number of
+//! dirty pages doesn't swing: the more is spared, the slower that number grows.
 //!
-//! The same where a log that is small beside the data takes all that the device can do ([`Spare::follow_log`]): a change of a
-//! clean page is a write of it within one lap of the log.
+//! The same where a log that is small beside the data takes all that the device can do
+//! ([`Spare::follow_log`]): a change of a clean page is a write of it within one lap of the log.
 
 use super::Storage;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
@@ -23,8 +23,8 @@ const OF_DIRTY_LIMIT: (f64, f64) = (0.85, 0.95);
 /// The same of what the log may grow by on this device.
 const OF_LOG: (f64, f64) = (0.85, 1.0);
 
-/// Of all pages' bytes: with a log smaller than the first all that may be are spared for its sake, with one larger than
-/// the second none.
+/// Of all pages' bytes: with a log smaller than the first all that may be are spared for its sake,
+/// with one larger than the second none.
 const SMALL_LOG: (f64, f64) = (1.0 / 8.0, 1.0 / 4.0);
 
 /// Time over which the log's share is averaged, in seconds.
@@ -41,8 +41,8 @@ pub struct Spare {
 }
 
 impl Spare {
-    /// `used` of what the log may grow by is, in the `seconds` since the last call; it has `log_bytes`, the pages
-    /// `page_bytes`.
+    /// `used` of what the log may grow by is, in the `seconds` since the last call; it has
+    /// `log_bytes`, the pages `page_bytes`.
     pub fn follow_log(&self, used: f64, log_bytes: u64, page_bytes: u64, seconds: f64) {
         let size = log_bytes as f64 / page_bytes.max(1) as f64;
         let wanted = rise(used, OF_LOG) * (1.0 - rise(size, SMALL_LOG));
@@ -80,7 +80,8 @@ impl Storage {
         parts > 0 && part(page) < parts
     }
 
-    /// Whether all pages fit into memory and few enough are dirty, so that what was put off may be done.
+    /// Whether all pages fit into memory and few enough are dirty, so that what was put off may be
+    /// done.
     pub fn has_room_to_spare(&self) -> bool {
         /// Well below where pages are spared, so that one isn't followed by the other.
         const ROOMY: f64 = 0.7;

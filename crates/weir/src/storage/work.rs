@@ -6,7 +6,8 @@ use std::time::Instant;
 /// Work of one thread.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Work {
-    /// Pages looked at on the way to rows, undo records and entries of indexes, in memory or not; one as often as it was.
+    /// Pages looked at on the way to rows, undo records and entries of indexes, in memory or not;
+    /// one as often as it was.
     pub pages_accessed: u64,
     /// Pages changed, each as often as a mini-transaction changed it.
     pub pages_updated: u64,

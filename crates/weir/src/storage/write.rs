@@ -1,10 +1,10 @@
 //! The page writer: dirty pages to their new places.
 //!
-//! For a batch: take space in the log for what will be said of it; copy each page under its shared latch
-//! and mark it being written; compress and write all; one data sync; one relocation record; point the
-//! map to the new places. While a batch runs, its oldest recovery LSN holds the checkpoint. A page that
-//! was freed meanwhile gets a second `Free` record behind the relocation, so that the log's last word on
-//! it is that it is free.
+//! For a batch: take space in the log for what will be said of it; copy each page under its shared
+//! latch and mark it being written; compress and write all; one data sync; one relocation record;
+//! point the map to the new places. While a batch runs, its oldest recovery LSN holds the
+//! checkpoint. A page that was freed meanwhile gets a second `Free` record behind the relocation,
+//! so that the log's last word on it is that it is free.
 
 use super::flush_list::FlushList;
 use super::pool::{DIRTY, FREED, FREEING, Frame, NO_FRAME, WRITING};
@@ -24,8 +24,9 @@ const NOTED_MAX: usize = 1 << 12;
 /// Most bytes of a record that a page is free, and of a record of relocations without those.
 const RECORD_BYTES_MAX: usize = 24;
 
-/// Space in the log for what is said of a batch once it is written: where its pages are now, and which of
-/// them were freed meanwhile. Had before the first page is marked, for want of it can't be mended later.
+/// Space in the log for what is said of a batch once it is written: where its pages are now, and
+/// which of them were freed meanwhile. Had before the first page is marked, for want of it can't be
+/// mended later.
 pub(super) struct LogSpace<'s> {
     credit: Credit<'s>,
     _counted: Counted<'s>,
@@ -107,8 +108,8 @@ impl Storage {
     /// Writes those of `frames` that are dirty; returns how many there were.
     ///
     /// # Errors
-    /// No space on the device, or for that reason none in the log: the pages are dirty as before. Everything else
-    /// stops the database.
+    /// No space on the device, or for that reason none in the log: the pages are dirty as before.
+    /// Everything else stops the database.
     pub fn write_pages(&self, frames: &[u32], reason: Reason) -> Result<usize, Fault> {
         assert!(frames.len() <= self.batch_pages(), "a batch has its limit");
         if frames.is_empty() {
@@ -205,8 +206,8 @@ impl Storage {
         state.latch.unlock_shared();
     }
 
-    /// Waits for space in the log for what will be said of a batch of so many pages: a group of relocations, and one
-    /// of ends of pages.
+    /// Waits for space in the log for what will be said of a batch of so many pages: a group of
+    /// relocations, and one of ends of pages.
     pub(super) fn log_space(&self, pages: usize) -> Result<LogSpace<'_>, Fault> {
         let relocations = weir_store::relocations_bytes_max(pages) + RECORD_BYTES_MAX;
         let credit = self.admit_writer(group_bytes(relocations) + pages * RECORD_BYTES_MAX)?;
@@ -256,8 +257,8 @@ impl Storage {
         self.pool.flush.lock().unguard(guard);
     }
 
-    /// Waits until whoever has begun to free the page has done so: for memory operations only, as for a latch. Who
-    /// begins later logs the page's end behind its new place.
+    /// Waits until whoever has begun to free the page has done so: for memory operations only, as
+    /// for a latch. Who begins later logs the page's end behind its new place.
     fn wait_for_free(&self, frame: u32) {
         let (state, mut turns) = (&self.pool.frame(frame).state, 0);
         while state.load(Ordering::Acquire) & FREEING != 0 {
@@ -326,7 +327,8 @@ impl Storage {
         self.pool.retire(vec![frame]);
     }
 
-    /// Waits until the pages are given up that were freed while they were being written. Nobody frees others meanwhile.
+    /// Waits until the pages are given up that were freed while they were being written. Nobody
+    /// frees others meanwhile.
     ///
     /// # Errors
     /// Those of [`Storage::check`].

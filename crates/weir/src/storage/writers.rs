@@ -1,8 +1,9 @@
-//! The page writer's threads: batches of dirty pages (the oldest, and what else is due), several in flight.
+//! The page writer's threads: batches of dirty pages (the oldest, and what else is due), several in
+//! flight.
 //!
 //! The governor's thread says how many pages are to be written, and never waits for one. A batch is
-//! taken by the next free thread, which copies, compresses, writes and syncs it (`write`); while one
-//! waits for the device, others compress.
+//! taken by the next free thread, which copies, compresses, writes and syncs it (`write`); while
+//! one waits for the device, others compress.
 
 use super::write::Reason;
 use super::{Fault, Storage};

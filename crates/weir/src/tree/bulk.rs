@@ -3,9 +3,10 @@
 //! The tree is whole at every moment: each step fills the empty last leaf and hangs a new empty one
 //! behind it, in one mini-transaction. A build that is cut short is dropped like any tree.
 //!
-//! Leaves for keys that come in random order are filled to half of their room or more, which differs from leaf to leaf, as
-//! such inserts leave them: were all full, each of them would be split by the next inserts, all in the same second. Those
-//! for keys that are appended are filled, as appending leaves them.
+//! Leaves for keys that come in random order are filled to half of their room or more, which
+//! differs from leaf to leaf, as such inserts leave them: were all full, each of them would be
+//! split by the next inserts, all in the same second. Those for keys that are appended are filled,
+//! as appending leaves them.
 
 use super::restructure::log_image;
 use super::{Target, Tree};
@@ -124,7 +125,8 @@ impl<'s> BulkBuilder<'s> {
         Ok(())
     }
 
-    /// Fills the last leaf and hangs an empty one behind it; or says how much room the parent lacks.
+    /// Fills the last leaf and hangs an empty one behind it; or says how much room the parent
+    /// lacks.
     fn try_append(&self, n: usize, separator: &[u8]) -> Result<Option<usize>, Restart<Fault>> {
         let s = self.storage;
         let mut mtr = s.mtr(Tree::restructure_need(2))?;

@@ -5,8 +5,9 @@ use crate::storage::{Fault, Restart, Storage, retry};
 use weir_page::PageId;
 
 impl Tree {
-    /// What is wrong between this tree and `other`, to which its entries move, by page and slot: an entry of `other` is
-    /// alive in both, and hidden by none, or an entry of this one hides nothing. Nobody moves entries.
+    /// What is wrong between this tree and `other`, to which its entries move, by page and slot: an
+    /// entry of `other` is alive in both, and hidden by none, or an entry of this one hides
+    /// nothing. Nobody moves entries.
     ///
     /// # Errors
     /// Faults of the storage.

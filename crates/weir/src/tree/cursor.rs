@@ -126,7 +126,8 @@ impl LeafSlot {
         self.found.then(|| node::entry(mtr.page(self.leaf), self.slot))
     }
 
-    /// Whether the leaf has room for the key with a value of `value_len` bytes in place of what is there.
+    /// Whether the leaf has room for the key with a value of `value_len` bytes in place of what is
+    /// there.
     #[inline]
     pub fn fits(&self, mtr: &Mtr<'_>, key: &[u8], value_len: usize, versioned: bool) -> bool {
         let page = mtr.page(self.leaf);

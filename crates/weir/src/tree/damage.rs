@@ -3,8 +3,8 @@
 use crate::storage::{Fault, Restart, Storage, retry};
 use weir_page::PageId;
 
-/// As [`retry`]. A step that fails at a damaged page is run again, told that the page is among those that are `lost`: it does
-/// without it, if it can.
+/// As [`retry`]. A step that fails at a damaged page is run again, told that the page is among
+/// those that are `lost`: it does without it, if it can.
 ///
 /// # Errors
 /// As [`retry`]; a damaged page that `step` was told of.

@@ -57,8 +57,9 @@ pub(super) struct Approach {
 }
 
 impl Approach {
-    /// Finds the page's frame and looks at it: its level, and what it has been seen as. Fails if the parent no longer says that
-    /// this is the page, and if it isn't `above` it, the level that becomes this page's.
+    /// Finds the page's frame and looks at it: its level, and what it has been seen as. Fails if
+    /// the parent no longer says that this is the page, and if it isn't `above` it, the level that
+    /// becomes this page's.
     #[inline]
     fn look(&self, s: &Storage, above: &mut u32) -> Result<(u32, u32, Seen), Stop> {
         let frame = s.pool.find(&s.store, self.page)?;
@@ -110,7 +111,8 @@ impl Position {
 }
 
 impl Tree {
-    /// Goes down to the page of `level` that `target` says. The caller is in an epoch (`Storage::enter_epoch`).
+    /// Goes down to the page of `level` that `target` says. The caller is in an epoch
+    /// (`Storage::enter_epoch`).
     #[inline]
     pub(super) fn descend(
         &self,
@@ -145,7 +147,8 @@ impl Tree {
         }
     }
 
-    /// Goes down to where a leaf is known by number. The caller is in an epoch (`Storage::enter_epoch`).
+    /// Goes down to where a leaf is known by number. The caller is in an epoch
+    /// (`Storage::enter_epoch`).
     #[inline]
     pub(super) fn approach_leaf(&self, s: &Storage, target: Target<'_>) -> Result<Approach, Stop> {
         let mut at = Approach { page: self.root(), parent: None };

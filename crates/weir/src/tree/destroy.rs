@@ -1,8 +1,9 @@
 //! Freeing a tree, a page or two at a time.
 //!
 //! Each step leaves a smaller tree, so a drop that is cut short is begun again. The root goes last,
-//! together with the change that says that the tree is no more. What a damaged tree leads to and isn't its own stays,
-//! and pages that can't be read are lost, with what only they lead to: they stay allocated, and the check tells of them.
+//! together with the change that says that the tree is no more. What a damaged tree leads to and
+//! isn't its own stays, and pages that can't be read are lost, with what only they lead to: they
+//! stay allocated, and the check tells of them.
 
 use super::descent::LEVELS;
 use super::overflow::{self, Left};
@@ -17,8 +18,9 @@ struct LastPath {
 }
 
 impl Tree {
-    /// Frees all pages but those that are damaged and what only they lead to: returns whether there are none. `finish`
-    /// runs in the last mtr and logs that the tree is no more. Nobody else uses the tree.
+    /// Frees all pages but those that are damaged and what only they lead to: returns whether there
+    /// are none. `finish` runs in the last mtr and logs that the tree is no more. Nobody else uses
+    /// the tree.
     ///
     /// # Errors
     /// Faults of the storage, those of `finish`.
@@ -32,8 +34,8 @@ impl Tree {
         Ok(lost.is_empty())
     }
 
-    /// Latches the pages on the way to the last leaf: the inner ones, and the leaf. Where the way leads to a page that isn't
-    /// the tree's, or is lost, there is none.
+    /// Latches the pages on the way to the last leaf: the inner ones, and the leaf. Where the way
+    /// leads to a page that isn't the tree's, or is lost, there is none.
     fn latch_last_path(
         &self,
         mtr: &mut Mtr<'_>,
@@ -60,8 +62,9 @@ impl Tree {
         }
     }
 
-    /// Frees what goes next: the second page of a chain, or the first with its entry, or what is below the last place where
-    /// the way to the last leaf might go on otherwise. Returns whether anything is left.
+    /// Frees what goes next: the second page of a chain, or the first with its entry, or what is
+    /// below the last place where the way to the last leaf might go on otherwise. Returns whether
+    /// anything is left.
     fn destroy_step(
         &self,
         s: &Storage,

@@ -1,12 +1,14 @@
-//! How large a tree is, and how many entries a range has, from a few pages; its leaves, from those above them.
+//! How large a tree is, and how many entries a range has, from a few pages; its leaves, from those
+//! above them.
 //!
-//! A range is judged by the ways from the root to its two ends: where they part, the children between
-//! them are counted, and further down what lies beside each way; inner pages that neither way touches count
-//! as the average of those that they do, leaves as the average of some of them, evenly spread: those at the ends say little,
-//! since where rows of one value come one after the other, the last of its leaves is just being filled. So a range
-//! within one leaf or two neighbours is counted exactly. A tree is judged by walks to places evenly spread over it (Knuth, "Estimating the
-//! efficiency of backtrack programs", 1975; here the places are fractions instead of random): each
-//! leaf counts as many times as there are leaves for each walk.
+//! A range is judged by the ways from the root to its two ends: where they part, the children
+//! between them are counted, and further down what lies beside each way; inner pages that neither
+//! way touches count as the average of those that they do, leaves as the average of some of them,
+//! evenly spread: those at the ends say little, since where rows of one value come one after the
+//! other, the last of its leaves is just being filled. So a range within one leaf or two neighbours
+//! is counted exactly. A tree is judged by walks to places evenly spread over it (Knuth,
+//! "Estimating the efficiency of backtrack programs", 1975; here the places are fractions instead
+//! of random): each leaf counts as many times as there are leaves for each walk.
 
 use super::cursor::LeafRead;
 use super::{Target, Tree};
@@ -65,8 +67,8 @@ impl Tree {
         })
     }
 
-    /// About how many living entries lie in `[low, high)`; of a staging tree, how many more there are for it than the main tree
-    /// has.
+    /// About how many living entries lie in `[low, high)`; of a staging tree, how many more there
+    /// are for it than the main tree has.
     ///
     /// # Errors
     /// Faults of the storage.
@@ -104,7 +106,8 @@ impl Tree {
         Ok((pages * alive as f64 / looks as f64) as i64 + beside as i64)
     }
 
-    /// Living entries of the leaf at a fraction of what lies from one way, whose leaf counts, to another, which part at `fork`.
+    /// Living entries of the leaf at a fraction of what lies from one way, whose leaf counts, to
+    /// another, which part at `fork`.
     fn alive_between(
         &self,
         s: &Storage,
@@ -136,8 +139,8 @@ impl Tree {
         })
     }
 
-    /// Calls `visit` with some leaves, evenly spread, and for how many leaves each stands. Of a tree
-    /// with up to `most` leaves, all are visited.
+    /// Calls `visit` with some leaves, evenly spread, and for how many leaves each stands. Of a
+    /// tree with up to `most` leaves, all are visited.
     ///
     /// # Errors
     /// Faults of the storage.
@@ -171,7 +174,8 @@ impl Tree {
         Ok(())
     }
 
-    /// The leaf at a fraction of the tree, and how many leaves there are if all is as on the way to it.
+    /// The leaf at a fraction of the tree, and how many leaves there are if all is as on the way to
+    /// it.
     fn walk_to<'s>(&self, s: &'s Storage, at: f64) -> Result<(f64, LeafRead<'s>), Fault> {
         retry(s, || {
             let mut rest = at;

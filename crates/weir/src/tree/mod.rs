@@ -1,10 +1,10 @@
 //! B+trees over mini-transactions.
 //!
-//! A tree is known by its root, which never moves: when the root splits, its contents move down into
-//! two new pages. Descents read inner pages without latches, each step validated (optimistic lock
-//! coupling; Leis, Haubenschild, Neumann, 2019), and latch the leaf. There are no links between
-//! neighbours: whoever goes on does so by the fence key. Splits and merges are mini-transactions of
-//! their own, made before the change that needs them is begun anew.
+//! A tree is known by its root, which never moves: when the root splits, its contents move down
+//! into two new pages. Descents read inner pages without latches, each step validated (optimistic
+//! lock coupling; Leis, Haubenschild, Neumann, 2019), and latch the leaf. There are no links
+//! between neighbours: whoever goes on does so by the fence key. Splits and merges are
+//! mini-transactions of their own, made before the change that needs them is begun anew.
 //!
 //! This layer knows page contents through `weir_page::node`, and frames only through [`Mtr`] and
 //! [`Storage::read`].
@@ -43,8 +43,8 @@ pub struct Tree {
     stays: bool,
 }
 
-/// Where a key's leaf was a moment ago. Whether it still is there is found out when it is latched: a
-/// frame that has been used otherwise has another version.
+/// Where a key's leaf was a moment ago. Whether it still is there is found out when it is latched:
+/// a frame that has been used otherwise has another version.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hint {
     /// A leaf that its parent names; not looked at yet.
@@ -54,7 +54,8 @@ pub struct Hint {
 }
 
 impl Hint {
-    /// Finds the frame of the leaf that was approached and tells the CPU that it is about to be used.
+    /// Finds the frame of the leaf that was approached and tells the CPU that it is about to be
+    /// used.
     #[inline]
     pub fn arrive(&mut self, s: &Storage) {
         let Some(Approach { page, parent }) = self.approached else { return };
@@ -115,7 +116,8 @@ impl Tree {
         Tree { id, stays: false }
     }
 
-    /// The same, but leaves that are changed through this are kept in memory before those of others.
+    /// The same, but leaves that are changed through this are kept in memory before those of
+    /// others.
     pub fn staying(self) -> Tree {
         Tree { stays: true, ..self }
     }
@@ -251,8 +253,8 @@ impl Tree {
         }
     }
 
-    /// Latches the leaf that a hint names, in an mtr that holds others, if that needs no wait. There is no
-    /// descent, which might wait for somebody who waits for those.
+    /// Latches the leaf that a hint names, in an mtr that holds others, if that needs no wait.
+    /// There is no descent, which might wait for somebody who waits for those.
     ///
     /// # Errors
     /// [`Stop::Retry`], without a hint or if it is out of date as well.
@@ -274,8 +276,8 @@ impl Tree {
     }
 
     /// Finds the number of `key`'s leaf and tells the CPU that it is about to be looked up. With
-    /// [`Hint::arrive`] it makes up the search for a leaf in two halves: whoever has several to find
-    /// does the first half for all of them, so that the waits for memory overlap.
+    /// [`Hint::arrive`] it makes up the search for a leaf in two halves: whoever has several to
+    /// find does the first half for all of them, so that the waits for memory overlap.
     #[inline]
     pub fn approach(&self, s: &Storage, key: &[u8]) -> Hint {
         let _epoch = s.enter_epoch();
@@ -288,8 +290,8 @@ impl Tree {
         }
     }
 
-    /// The leaf that `from` says and those after it, or before it if that is where `to` lies: as far as their parent
-    /// knows them, and not beyond `to`. They needn't be in memory.
+    /// The leaf that `from` says and those after it, or before it if that is where `to` lies: as
+    /// far as their parent knows them, and not beyond `to`. They needn't be in memory.
     pub fn leaves_between(
         &self,
         s: &Storage,

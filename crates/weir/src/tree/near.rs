@@ -1,4 +1,5 @@
-//! Leaves that were found last: who goes through neighbouring keys one by one finds the next one there, without a descent.
+//! Leaves that were found last: who goes through neighbouring keys one by one finds the next one
+//! there, without a descent.
 
 use super::cursor::{LeafRead, LeafSlot};
 use super::descent::Position;
@@ -10,7 +11,8 @@ use weir_page::{Page, TreeId, node};
 /// Trees whose leaves are remembered.
 const TREES: usize = 4;
 
-/// Where leaves were a moment ago. Whether a leaf still is there, and covers the key, is found out when it is latched.
+/// Where leaves were a moment ago. Whether a leaf still is there, and covers the key, is found out
+/// when it is latched.
 #[derive(Default)]
 pub struct Near([Cell<Last>; TREES]);
 
@@ -18,7 +20,8 @@ pub struct Near([Cell<Last>; TREES]);
 struct Last {
     tree: TreeId,
     at: Option<Position>,
-    /// Whether two descents in turn have come to it. Among keys in no order the next one isn't looked for there.
+    /// Whether two descents in turn have come to it. Among keys in no order the next one isn't
+    /// looked for there.
     again: bool,
 }
 

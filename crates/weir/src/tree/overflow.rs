@@ -1,7 +1,8 @@
 //! Values too long for a leaf: chains of overflow pages.
 //!
-//! A chain is freed from behind its first page, which goes last, together with the change that drops
-//! the reference: so freeing may be cut short and begun again. Damaged pages stay allocated, with what only they lead to.
+//! A chain is freed from behind its first page, which goes last, together with the change that
+//! drops the reference: so freeing may be cut short and begun again. Damaged pages stay allocated,
+//! with what only they lead to.
 
 use super::past_damage;
 use crate::storage::{Fault, Mtr, Need, Restart, Storage, retry};
@@ -72,8 +73,8 @@ fn check(page: &Page, id: PageId) -> Result<(), Fault> {
 const MOST: u32 = 32;
 const LEAST: u32 = 4;
 
-/// Pages made one after the other mostly have numbers that follow on each other. Going by that, pages of a chain are read
-/// together.
+/// Pages made one after the other mostly have numbers that follow on each other. Going by that,
+/// pages of a chain are read together.
 struct Together {
     /// The page that the chain came to last.
     last: u32,
@@ -84,7 +85,8 @@ struct Together {
 }
 
 impl Together {
-    /// The chain comes to `at`; it has `left` pages from there on, if it holds what its reference says.
+    /// The chain comes to `at`; it has `left` pages from there on, if it holds what its reference
+    /// says.
     fn come_to(&mut self, s: &Storage, at: PageId, left: u64) {
         let follows = at.0 == self.last.wrapping_add(1);
         self.last = at.0;
@@ -110,8 +112,9 @@ pub fn read(s: &Storage, reference: Reference) -> Result<Vec<u8>, Fault> {
     let (mut at, mut mark) = (reference.first, PageId::NONE);
     let mut together = Together { last: at.0.wrapping_sub(1), end: 0, pages: 0 };
     for nth in 0..reference.pages() {
-        // A damaged chain may lead back to where it has been, which is told by Brent's algorithm, and a damaged reference
-        // lets it go on for ever: one page is remembered, for twice as many steps each time.
+        // A damaged chain may lead back to where it has been, which is told by Brent's algorithm,
+        // and a damaged reference lets it go on for ever: one page is remembered, for twice as many
+        // steps each time.
         if at == PageId::NONE || at == mark {
             break;
         }
@@ -143,7 +146,8 @@ pub enum Left {
     Nothing,
 }
 
-/// Latches the first page of a chain and frees the second, if there is one that isn't lost; nothing is logged otherwise.
+/// Latches the first page of a chain and frees the second, if there is one that isn't lost; nothing
+/// is logged otherwise.
 ///
 /// # Errors
 /// [`Restart`]: nothing was logged.
@@ -169,8 +173,9 @@ pub fn free_second(
     Ok(Left::More)
 }
 
-/// Frees a chain; damaged pages stay, and what only they lead to: returns whether there are none. `finish` runs in the last mtr, and
-/// logs, in up to [`FREE_BYTES`], that nothing refers to the chain any more.
+/// Frees a chain; damaged pages stay, and what only they lead to: returns whether there are none.
+/// `finish` runs in the last mtr, and logs, in up to [`FREE_BYTES`], that nothing refers to the
+/// chain any more.
 ///
 /// # Errors
 /// Faults of the storage, those of `finish`.

@@ -1,10 +1,11 @@
 //! Filling the pages of a tree anew, in place.
 //!
-//! Entries that were deleted here and there leave pages that are half empty, but not so sparse that two of them are merged
-//! ([`Tree::merge`]). Here each page takes what fits from its right neighbours of the same parent, in an mtr of its own: the tree
-//! is whole at every moment, others go on beside it, and no room is needed but that of the log. Where little would be
-//! won, all pages of a parent stay as they are. Where keys are so long that a parent has few children, more is left for another
-//! time.
+//! Entries that were deleted here and there leave pages that are half empty, but not so sparse that
+//! two of them are merged ([`Tree::merge`]). Here each page takes what fits from its right
+//! neighbours of the same parent, in an mtr of its own: the tree is whole at every moment, others
+//! go on beside it, and no room is needed but that of the log. Where little would be won, all pages
+//! of a parent stay as they are. Where keys are so long that a parent has few children, more is
+//! left for another time.
 
 use super::bulk::{Fill, ROOM};
 use super::descent::{Parent, Position};
@@ -96,7 +97,8 @@ impl Tree {
         let root = retry(s, || Ok::<_, Restart<Fault>>(s.read(self.root(), true)?.level()))?;
         let height = u32::from(root);
         let mut freed = 0;
-        // Inner pages first: what has one parent then is filled together. They have less to hold afterwards.
+        // Inner pages first: what has one parent then is filled together. They have less to hold
+        // afterwards.
         for level in (1..height).rev().chain(0..height) {
             let mut from = Some(Vec::new());
             while let Some(key) = from {
@@ -106,7 +108,8 @@ impl Tree {
         Ok(freed)
     }
 
-    /// Fills the pages of `level` that have the parent of the one that covers `key`; where the next parent's begin.
+    /// Fills the pages of `level` that have the parent of the one that covers `key`; where the next
+    /// parent's begin.
     fn fill_siblings<E: From<Fault>>(
         &self,
         s: &Storage,
@@ -136,7 +139,8 @@ impl Tree {
         }
     }
 
-    /// Reads the pages of `level` that have the parent of the one that covers `key`, which begins there.
+    /// Reads the pages of `level` that have the parent of the one that covers `key`, which begins
+    /// there.
     fn look_at_siblings<E: From<Fault>>(
         &self,
         s: &Storage,

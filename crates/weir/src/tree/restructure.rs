@@ -63,7 +63,8 @@ impl Tree {
             return Ok(Outcome::Done);
         }
         let (slot, found) = node::search(leaf, key);
-        // Others may have made room meanwhile: alone in a leaf, an entry has room for any state of it.
+        // Others may have made room meanwhile: alone in a leaf, an entry has room for any state of
+        // it.
         if node::count(leaf) == usize::from(found) {
             return Ok(Outcome::Done);
         }
@@ -202,7 +203,8 @@ impl Tree {
         Ok(())
     }
 
-    /// As [`Tree::merge`]; where there is damage, pages stay apart, and whoever needs what is damaged is told.
+    /// As [`Tree::merge`]; where there is damage, pages stay apart, and whoever needs what is
+    /// damaged is told.
     ///
     /// # Errors
     /// Other faults of the storage.
@@ -213,8 +215,8 @@ impl Tree {
         }
     }
 
-    /// Merges a page with its right neighbour if it can, or else with the left one: whether the parent has become
-    /// sparse itself.
+    /// Merges a page with its right neighbour if it can, or else with the left one: whether the
+    /// parent has become sparse itself.
     fn merge_at(&self, s: &Storage, key: &[u8], level: u32) -> Result<Option<bool>, Fault> {
         // Each in an mtr of its own: pages are latched from left to right.
         match retry(s, || self.try_merge(s, key, level, 1))? {
@@ -223,7 +225,8 @@ impl Tree {
         }
     }
 
-    /// Merges the page `further` slots to the right of the one that covers `key` into its left neighbour.
+    /// Merges the page `further` slots to the right of the one that covers `key` into its left
+    /// neighbour.
     fn try_merge(
         &self,
         s: &Storage,

@@ -1,7 +1,7 @@
 //! Leaves that one mini-transaction changes for several ascending keys.
 //!
-//! The first leaf is latched as for any write. The others are latched only if that needs no wait: they are where hints
-//! say, in no order that others keep to.
+//! The first leaf is latched as for any write. The others are latched only if that needs no wait:
+//! they are where hints say, in no order that others keep to.
 
 use super::cursor::LeafSlot;
 use super::{Hint, Tree};
@@ -18,7 +18,8 @@ pub const LEAVES_AHEAD: usize = 2 * LEAVES;
 /// A latched leaf that covers some keys of a run.
 pub struct RunLeaf {
     leaf: PageId,
-    /// Where the first of them lies, until somebody asks: all leaves are looked at before the first is changed.
+    /// Where the first of them lies, until somebody asks: all leaves are looked at before the first
+    /// is changed.
     first: Option<Ties>,
     /// Where in the run they end.
     pub end: usize,
@@ -61,7 +62,8 @@ pub fn approach<'k>(
     hints.iter_mut().for_each(|hint| hint.arrive(s));
 }
 
-/// As [`approach`]; reads the leaves that aren't in memory, side by side, as far as there is room for them.
+/// As [`approach`]; reads the leaves that aren't in memory, side by side, as far as there is room
+/// for them.
 pub fn approach_and_read<'k>(
     s: &Storage,
     tree: Tree,
@@ -87,8 +89,8 @@ pub fn hint_of(hints: &[Hint], n: usize) -> Hint {
     hints.get(n).copied().unwrap_or_default()
 }
 
-/// Latches the leaves of the first of `count` ascending keys, as many as one mtr changes: none if the first can't be
-/// latched now. `hints`: of each key or of none.
+/// Latches the leaves of the first of `count` ascending keys, as many as one mtr changes: none if
+/// the first can't be latched now. `hints`: of each key or of none.
 #[inline]
 pub fn latch<'k>(
     mtr: &mut Mtr<'_>,

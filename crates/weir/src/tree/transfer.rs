@@ -2,8 +2,8 @@
 //!
 //! A step takes the entries of one leaf that go into one leaf of the other tree: an mtr latches
 //! both, the receiving one first, and moves what it may. So an entry is in one of the two trees at
-//! every moment, also after a crash, and each leaf is changed once for many entries. What an entry hides
-//! there it takes the place of, and a tombstone goes together with it.
+//! every moment, also after a crash, and each leaf is changed once for many entries. What an entry
+//! hides there it takes the place of, and a tombstone goes together with it.
 
 use super::transfer_plan::{End, MOVE_BYTES, Plan};
 use super::{Hint, Target, Tree};
@@ -16,10 +16,11 @@ use weir_page::{Entry, Version};
 pub enum Fate {
     /// It stays where it is.
     Stays,
-    /// It may be moved, and has this version when it arrives. A tombstone, which everybody sees then, goes together with what it hides.
+    /// It may be moved, and has this version when it arrives. A tombstone, which everybody sees
+    /// then, goes together with what it hides.
     Moves(Option<Version>),
-    /// It is a tombstone whose transaction runs: what it hides is dead from now on, by this version, if it has none that
-    /// somebody may need. The tombstone goes.
+    /// It is a tombstone whose transaction runs: what it hides is dead from now on, by this
+    /// version, if it has none that somebody may need. The tombstone goes.
     Buries(Version),
 }
 
@@ -51,7 +52,8 @@ pub enum Moved {
     },
     /// The receiving leaf has no room for this key.
     Full(Vec<u8>),
-    /// What a tombstone hides in the receiving leaf under this key has a chain, and is to be deleted otherwise.
+    /// What a tombstone hides in the receiving leaf under this key has a chain, and is to be
+    /// deleted otherwise.
     HidesChain(Vec<u8>),
 }
 
@@ -93,8 +95,8 @@ impl Tree {
         Ok(Moved::Entries { count, next, sparse, into_sparse })
     }
 
-    /// Key of the first entry that moves, in the leaf of `key` from there on; else where the next leaf begins, if there
-    /// is one.
+    /// Key of the first entry that moves, in the leaf of `key` from there on; else where the next
+    /// leaf begins, if there is one.
     fn first_to_move(
         &self,
         s: &Storage,
@@ -107,7 +109,8 @@ impl Tree {
         Ok(first.map(|slot| leaf.key(slot)).ok_or_else(|| leaf.upper().map(<[u8]>::to_vec)))
     }
 
-    /// Where the leaf that covers `key` ends, as its parent says; `None` for the last leaf. The leaf itself isn't read.
+    /// Where the leaf that covers `key` ends, as its parent says; `None` for the last leaf. The
+    /// leaf itself isn't read.
     ///
     /// # Errors
     /// Faults of the storage.

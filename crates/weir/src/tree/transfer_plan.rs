@@ -1,5 +1,5 @@
-//! What becomes of the entries of one leaf whose place is in another: planned first, for nothing may be changed if there
-//! is damage, then carried out.
+//! What becomes of the entries of one leaf whose place is in another: planned first, for nothing
+//! may be changed if there is damage, then carried out.
 
 use super::transfer::{Fate, Mover};
 use crate::storage::{Fault, Mtr};
@@ -28,7 +28,8 @@ pub(super) enum End {
 /// An end before a key.
 type EndBefore = fn(Vec<u8>) -> End;
 
-/// What becomes of entries of the leaf `from`, whose place is in the leaf `into`. Slots are those before the plan is carried out.
+/// What becomes of entries of the leaf `from`, whose place is in the leaf `into`. Slots are those
+/// before the plan is carried out.
 pub(super) struct Plan {
     from: PageId,
     into: PageId,
@@ -102,7 +103,8 @@ impl Plan {
     ) -> Result<bool, EndBefore> {
         let is_tombstone = entry.flags.deleted;
         let hides_chain = there.is_alive() && there.has_chain();
-        // What is dead there some may see alive; what is alive and hides a chain stays until it is deleted, too.
+        // What is dead there some may see alive; what is alive and hides a chain stays until it is
+        // deleted, too.
         let has_to_stay = there.is_dead() || (hides_chain && !is_tombstone);
         let is_too_much = self.redo_bytes() + key.len() + entry.value.len() > MOVE_BYTES;
         match mover.fate(entry) {

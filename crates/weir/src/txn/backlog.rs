@@ -1,15 +1,19 @@
 //! The backlog: how much may be staged, when moves begin, and when writers wait for them.
 //!
-//! - About `begin` leaves, of all staging trees together, are kept. Entries are moved at the pace at which others
-//!   are staged, times a factor that rises with the leaves: 0 an eighth below `begin`, 1 at it, 2 an eighth above it, and
-//!   no limit further on. So moves neither stop nor hurry while inserts go on as they did. `begin` is a share of
-//!   the memory, and no more than a share of the dirty limit: leaves of staging trees are changed all the
-//!   time, so they are dirty all the time. Where all data is in memory, it is also no more than a share of the dirty pages:
-//!   leaves of staging trees are then written in each lap of the log, like those that entries move to.
-//! - At twice that share of the memory or of the limit, writers wait: each entry that is moved makes room for one that is staged. So writers
-//!   go at the pace of moves, entry by entry, and not at that of an insert into a leaf that isn't in memory.
+//! - About `begin` leaves, of all staging trees together, are kept. Entries are moved at the pace
+//!   at which others are staged, times a factor that rises with the leaves: 0 an eighth below
+//!   `begin`, 1 at it, 2 an eighth above it, and no limit further on. So moves neither stop nor
+//!   hurry while inserts go on as they did. `begin` is a share of the memory, and no more than a
+//!   share of the dirty limit: leaves of staging trees are changed all the time, so they are dirty
+//!   all the time. Where all data is in memory, it is also no more than a share of the dirty pages:
+//!   leaves of staging trees are then written in each lap of the log, like those that entries move
+//!   to.
+//! - At twice that share of the memory or of the limit, writers wait: each entry that is moved
+//!   makes room for one that is staged. So writers go at the pace of moves, entry by entry, and not
+//!   at that of an insert into a leaf that isn't in memory.
 //! - While nothing can be moved (all that is staged is of transactions that run, or is kept for old
-//!   snapshots), nobody waits: entries go to the main trees at once, and so they do where there are no threads.
+//!   snapshots), nobody waits: entries go to the main trees at once, and so they do where there are
+//!   no threads.
 //!
 //! Leaves are counted now and then; between two counts the number of entries says how things go on.
 
@@ -53,8 +57,8 @@ pub(super) struct Backlog {
     /// Entries staged and moved since the database was opened.
     staged: AtomicU64,
     moved: AtomicU64,
-    /// How far `staged` may be ahead of `moved` before writers wait. Below zero where more is moved than
-    /// was staged since the database was opened.
+    /// How far `staged` may be ahead of `moved` before writers wait. Below zero where more is moved
+    /// than was staged since the database was opened.
     allowed: AtomicI64,
     /// Entries in a leaf, lately, times [`MEMORY`].
     per_leaf: AtomicU64,
@@ -123,8 +127,8 @@ impl Backlog {
         self.due.load(Relaxed) > 0
     }
 
-    /// The staging trees have so many leaves together, so many pages may be dirty and, where all data is in memory, so many
-    /// are: whether entries are to be moved.
+    /// The staging trees have so many leaves together, so many pages may be dirty and, where all
+    /// data is in memory, so many are: whether entries are to be moved.
     pub fn count(&self, leaves: usize, dirty_limit: u64, dirty: Option<u64>) -> bool {
         let of_dirty = SHARE_OF_DIRTY * dirty_limit as f64;
         let most = self.most.load(Relaxed).min(of_dirty as usize);
@@ -174,7 +178,8 @@ impl Backlog {
         self.room() != StagingRoom::None
     }
 
-    /// Waits for room for one more entry; `false` if nobody knows when there will be. The caller holds no latch.
+    /// Waits for room for one more entry; `false` if nobody knows when there will be. The caller
+    /// holds no latch.
     ///
     /// # Errors
     /// [`LockError::Cancelled`]: the wait was ended.

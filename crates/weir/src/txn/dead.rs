@@ -1,19 +1,23 @@
-//! Dead ranges: parts of trees that scans pass over, because nobody who comes later sees anything there.
+//! Dead ranges: parts of trees that scans pass over, because nobody who comes later sees anything
+//! there.
 //!
-//! Deleted entries stay for as long as a snapshot needs them: a dump of an hour keeps an hour of them, and who takes the
-//! first row of a queue would go through all of them each time. A scan that finds many dead entries in a row, and
-//! nothing else, notes the range, and from which commit on it is dead; later scans go on behind it.
+//! Deleted entries stay for as long as a snapshot needs them: a dump of an hour keeps an hour of
+//! them, and who takes the first row of a queue would go through all of them each time. A scan that
+//! finds many dead entries in a row, and nothing else, notes the range, and from which commit on it
+//! is dead; later scans go on behind it.
 //!
 //! # Protocol for callers
 //! - A scan notes a range ([`DeadRanges::note`]) under the latch of the leaf in which it lies.
-//! - Whoever makes a key alive takes it out of its range first ([`DeadRanges::revive`]), under the latch of the key's leaf,
-//!   and before asking for others' locks. So a range is never noted between that and the change; and who passes over a
-//!   range and locks it in the same moment ([`DeadRanges::pass`]) is seen by whoever writes there later.
+//! - Whoever makes a key alive takes it out of its range first ([`DeadRanges::revive`]), under the
+//!   latch of the key's leaf, and before asking for others' locks. So a range is never noted
+//!   between that and the change; and who passes over a range and locks it in the same moment
+//!   ([`DeadRanges::pass`]) is seen by whoever writes there later.
 //!
 //! Only keys are kept, no pages: splits, merges and purge change nothing about what is dead.
 //!
-//! Neighbours become one range once the older has come to no more leaves than the newer. So there are as many as a
-//! binary number has digits, and a snapshot that is a little too old for the newest of them still passes over most.
+//! Neighbours become one range once the older has come to no more leaves than the newer. So there
+//! are as many as a binary number has digits, and a snapshot that is a little too old for the
+//! newest of them still passes over most.
 
 use super::range::following;
 use super::{Direction, Range, State, Transactions};
@@ -75,7 +79,8 @@ impl OfTree {
         .then_some(last)
     }
 
-    /// Adds what lies between its neighbours of a range, and makes one of it and them where that is due.
+    /// Adds what lies between its neighbours of a range, and makes one of it and them where that is
+    /// due.
     fn add(&mut self, low: &[u8], high: Option<&[u8]>, since: u64) {
         let mut low = match self.last(Bound::Included(low)) {
             Some((_, before)) if before.reaches_beyond(low) => match &before.high {
@@ -189,8 +194,9 @@ impl DeadRanges {
         }
     }
 
-    /// What is left of a range for who sees commits up to `snapshot`, if its beginning is dead; in the backward direction,
-    /// its end. `lock` is given what is passed over, while nobody revives a key of it.
+    /// What is left of a range for who sees commits up to `snapshot`, if its beginning is dead; in
+    /// the backward direction, its end. `lock` is given what is passed over, while nobody revives a
+    /// key of it.
     ///
     /// # Errors
     /// Those of `lock`: nothing is passed over.

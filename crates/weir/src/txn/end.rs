@@ -14,7 +14,8 @@ use weir_redo::Appended;
 const COMMIT_FREES: usize = 8;
 
 impl Transactions {
-    /// A transaction has committed: from now on others see what it has written. `queue` is told its timestamp before that.
+    /// A transaction has committed: from now on others see what it has written. `queue` is told its
+    /// timestamp before that.
     fn publish_commit(&self, txn: TxnId, queue: impl FnOnce(u64)) {
         let commits = &self.commits;
         let _order = commits.order.lock();
@@ -24,8 +25,8 @@ impl Transactions {
         commits.clock.store(stamp, Ordering::Release);
     }
 
-    /// Waits until the log is as durable up to `end` as asked; on the device, if nobody brings it there later: the
-    /// database has been closed, or has stopped.
+    /// Waits until the log is as durable up to `end` as asked; on the device, if nobody brings it
+    /// there later: the database has been closed, or has stopped.
     ///
     /// # Errors
     /// The log has failed.
@@ -42,7 +43,8 @@ impl Transactions {
         Ok(())
     }
 
-    /// Waits until the log is as durable up to a transaction's end as asked; a transaction without one has written nothing.
+    /// Waits until the log is as durable up to a transaction's end as asked; a transaction without
+    /// one has written nothing.
     ///
     /// # Errors
     /// The log has failed: whether the transaction is durable is not known.
@@ -64,7 +66,8 @@ impl Transactions {
 }
 
 impl Txn {
-    /// Commits. Others see it as soon as its record is in the log; it returns when it is as durable as asked.
+    /// Commits. Others see it as soon as its record is in the log; it returns when it is as durable
+    /// as asked.
     ///
     /// # Errors
     /// The log has failed: whether the transaction is durable is not known.
@@ -112,8 +115,8 @@ impl Txn {
         Ok(Some(appended.end))
     }
 
-    /// Logs the end of the transaction. Its undo goes at once if nobody can need it; else the part of
-    /// the lane that purge has to go through is returned.
+    /// Logs the end of the transaction. Its undo goes at once if nobody can need it; else the part
+    /// of the lane that purge has to go through is returned.
     fn log_commit(
         &mut self,
         lane: LaneUse,
@@ -139,7 +142,8 @@ impl Txn {
         Ok((appended, Some((lane.begin, end))))
     }
 
-    /// Takes the lane back to where the transaction found it, if few and resident pages are in the way.
+    /// Takes the lane back to where the transaction found it, if few and resident pages are in the
+    /// way.
     fn try_drop_undo(
         &self,
         s: &Storage,
@@ -169,8 +173,8 @@ impl Txn {
         Ok(Some(mtr.commit()))
     }
 
-    /// Notes the end of a transaction whose writes have been taken back. What tombstones stand for is still there: who doesn't look
-    /// for those yet must not take it for older than it is.
+    /// Notes the end of a transaction whose writes have been taken back. What tombstones stand for
+    /// is still there: who doesn't look for those yet must not take it for older than it is.
     pub(super) fn end_taken_back(&mut self) {
         if !self.work.withdrew {
             return self.end(State::NothingLeft);

@@ -1,8 +1,9 @@
 //! History: undo of committed transactions that waits for purge, the oldest first.
 //!
-//! An old snapshot may keep that of very many. From [`MANY`] on, parts of one lane become one if their transactions
-//! committed at about the same time: a lane is a queue, nobody else's records lie between them. So memory grows with
-//! the number of lanes in use, not with that of transactions. What became one waits for the last of its transactions.
+//! An old snapshot may keep that of very many. From [`MANY`] on, parts of one lane become one if
+//! their transactions committed at about the same time: a lane is a queue, nobody else's records
+//! lie between them. So memory grows with the number of lanes in use, not with that of
+//! transactions. What became one waits for the last of its transactions.
 
 use super::lane::UndoPlace;
 use std::collections::VecDeque;
@@ -14,8 +15,8 @@ const MANY: usize = 1 << 14;
 const MANY: usize = 1 << 7;
 /// Parts become one within so many commits.
 const TOGETHER: u64 = 4096;
-/// So many parts, from the newest on, are looked at for one of the same lane. Fewer than [`MANY`]: the oldest, at which
-/// purge is, stays as it is.
+/// So many parts, from the newest on, are looked at for one of the same lane. Fewer than [`MANY`]:
+/// the oldest, at which purge is, stays as it is.
 const NEAR: usize = 64;
 
 /// A part of a lane that waits for purge.
@@ -28,7 +29,8 @@ pub struct History {
     pub end: UndoPlace,
     /// Whether its records have work; else only pages are freed.
     pub work: bool,
-    /// Whether it is of a transaction that began before the database was opened: it isn't known what was buried for it.
+    /// Whether it is of a transaction that began before the database was opened: it isn't known
+    /// what was buried for it.
     pub is_old: bool,
     /// How many transactions it is of.
     pub transactions: u64,

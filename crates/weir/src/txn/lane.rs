@@ -19,8 +19,8 @@ pub const LANE_DIRECTORY: PageId = PageId(1);
 /// Past this much use, an emptied page is made anew when a transaction takes the lane.
 const REWIND_FROM: usize = BODY + 4096;
 
-/// It is made anew after so many records, too: recovery needs none of what the log has for it from before, and one that
-/// inserts alone uses the same bytes of the page again and again.
+/// It is made anew after so many records, too: recovery needs none of what the log has for it from
+/// before, and one that inserts alone uses the same bytes of the page again and again.
 const REWIND_AFTER: u32 = 512;
 
 /// A place in a lane: an undo page, the end of its last record, and where that begins.
@@ -103,15 +103,16 @@ pub struct Running {
 pub struct Lanes {
     opened: Instant,
     lanes: Box<[CachePadded<Lane>]>,
-    /// Lanes that were given back on each processor, and are taken there again before any other: what lies there, the undo
-    /// page above all, is in its caches.
+    /// Lanes that were given back on each processor, and are taken there again before any other:
+    /// what lies there, the undo page above all, is in its caches.
     used: Box<[CachePadded<Mutex<Vec<u16>>>]>,
     /// Those that nobody has used yet.
     unused: Mutex<Vec<u16>>,
 }
 
 impl Lanes {
-    /// Lanes as the directory says; those in `taken` are in use. `single_threaded`: which is taken is always the same.
+    /// Lanes as the directory says; those in `taken` are in use. `single_threaded`: which is taken
+    /// is always the same.
     pub fn new(tails: &[PageId], taken: &[u16], single_threaded: bool) -> Self {
         let processors = match single_threaded {
             true => 1,

@@ -1,7 +1,7 @@
 //! Losers: transactions that were running when the database ended.
 //!
-//! They are rolled back while it is open. Until one is, it counts as running: snapshots don't see what it has written, its
-//! rows are locked, purge waits for it, and no definition changes.
+//! They are rolled back while it is open. Until one is, it counts as running: snapshots don't see
+//! what it has written, its rows are locked, purge waits for it, and no definition changes.
 
 use super::lane::{LaneUse, UndoPlace, read_end};
 use super::recover::FoundLane;

@@ -1,16 +1,16 @@
 //! Scans of an index whose entries are spread over a main and a staging tree.
 //!
-//! The scan proceeds by windows: it copies what its view sees of a leaf of the staging tree, and then
-//! reads the part of the main tree that this leaf covers, giving out both in the order of keys.
-//! Entries move from the staging tree to the main tree only, so an entry that was there before the
-//! window was opened is found in one of them, or in both, under the same key: then it is given once.
-//! One that a staged entry hides isn't given; a tombstone isn't, either.
+//! The scan proceeds by windows: it copies what its view sees of a leaf of the staging tree, and
+//! then reads the part of the main tree that this leaf covers, giving out both in the order of
+//! keys. Entries move from the staging tree to the main tree only, so an entry that was there
+//! before the window was opened is found in one of them, or in both, under the same key: then it is
+//! given once. One that a staged entry hides isn't given; a tombstone isn't, either.
 //!
-//! An entry that is deleted from the main tree and inserted anew goes the other way. A view of what was
-//! committed sees none of that. Any other scan opens its window anew, behind what it has given, if
-//! anything has been staged when it comes to read on in the main tree, the window not being new: so it misses nothing that
-//! its own transaction puts there meanwhile. It does the same if inserts have been taken back by tombstones
-//! when it has read the main tree: those look committed there.
+//! An entry that is deleted from the main tree and inserted anew goes the other way. A view of what
+//! was committed sees none of that. Any other scan opens its window anew, behind what it has given,
+//! if anything has been staged when it comes to read on in the main tree, the window not being new:
+//! so it misses nothing that its own transaction puts there meanwhile. It does the same if inserts
+//! have been taken back by tombstones when it has read the main tree: those look committed there.
 
 use super::scan::Copies;
 use super::staging::Staging;
@@ -56,8 +56,9 @@ struct Staged {
 }
 
 impl MergedScan {
-    /// A scan of what `main` is about to scan, with the entries that are staged beside it. `settled`: it is
-    /// for a view that was taken before, and that sees only what was committed then.
+    /// A scan of what `main` is about to scan, with the entries that are staged beside it.
+    /// `settled`: it is for a view that was taken before, and that sees only what was committed
+    /// then.
     pub fn new(main: Scan, staging: Option<&Arc<Staging>>, settled: bool) -> MergedScan {
         let mut scan = MergedScan {
             main,
@@ -82,7 +83,8 @@ impl MergedScan {
         self.staged = staging.map(|staging| Box::new(Staged::beside(main, staging, settled)));
     }
 
-    /// Has what lies behind `key`, which has been given, read anew, though it may have been copied already.
+    /// Has what lies behind `key`, which has been given, read anew, though it may have been copied
+    /// already.
     pub fn read_anew_behind(&mut self, key: &[u8]) {
         self.anew = Some(ReadAnew { key: key.to_vec(), view: None });
     }
@@ -154,8 +156,9 @@ impl MergedScan {
         self.anew.is_some() || self.main.is_to_read()
     }
 
-    /// Gives the next entry if it is one of the main tree that has been copied, with its value, beside which nothing is
-    /// staged, and its key has no more than `key_bytes_max`; whether it is given.
+    /// Gives the next entry if it is one of the main tree that has been copied, with its value,
+    /// beside which nothing is staged, and its key has no more than `key_bytes_max`; whether it is
+    /// given.
     #[inline(always)]
     pub fn take_one(&mut self, key_bytes_max: usize) -> bool {
         let is_alone = self.staged.as_ref().is_none_or(|staged| staged.scan.peek().is_none());
@@ -189,13 +192,15 @@ impl MergedScan {
         }
     }
 
-    /// Entries that have been copied and are given next: how many, those that are hidden counted, too.
+    /// Entries that have been copied and are given next: how many, those that are hidden counted,
+    /// too.
     #[inline]
     pub fn copied(&self) -> usize {
         if self.anew.is_some() {
             return 0;
         }
-        // Before staged entries behind those come others that have yet to be copied, unless the main tree has no more.
+        // Before staged entries behind those come others that have yet to be copied, unless the
+        // main tree has no more.
         let staged = self.staged.as_ref().filter(|_| self.main.unread().is_none());
         self.main.copied().len() + staged.map_or(0, |staged| staged.scan.copied().len())
     }
@@ -266,7 +271,8 @@ impl MergedScan {
                             self.main.outdate();
                             false
                         }
-                        // Of two that aren't hidden the transaction's own version counts, not what was there before it.
+                        // Of two that aren't hidden the transaction's own version counts, not what
+                        // was there before it.
                         Ordering::Equal if main.outdated || of_staging.hides => {
                             self.main.skip();
                             true
@@ -292,7 +298,8 @@ impl Staged {
     /// Takes the range over from `main`, which gets it back window by window.
     fn beside(main: &mut Scan, staging: &Arc<Staging>, settled: bool) -> Staged {
         let tree = main.tree();
-        // Between the looks at the two trees an entry may move: what is read of the first is locked of both.
+        // Between the looks at the two trees an entry may move: what is read of the first is locked
+        // of both.
         let scan = main.hand_over(staging.tree).locking_too(tree);
         let (rest, window) = (scan.unread().cloned(), Range::default());
         let (staging, inserts, withdrawn, just_opened) = (staging.clone(), 0, 0, false);
@@ -305,7 +312,8 @@ impl Staged {
         self.give_up_window(main);
     }
 
-    /// Gives the window up if the main tree is to be read and something was staged since it was opened.
+    /// Gives the window up if the main tree is to be read and something was staged since it was
+    /// opened.
     fn before_main(&mut self, main: &mut Scan) {
         if self.settled || !main.is_to_read() {
             return;
@@ -337,8 +345,9 @@ impl Staged {
         }
     }
 
-    /// Whether tombstones may be lacking for what was read of the main tree just now: what they take back would seem to be
-    /// committed, its transaction having ended. A settled view tells that from when it ended.
+    /// Whether tombstones may be lacking for what was read of the main tree just now: what they
+    /// take back would seem to be committed, its transaction having ended. A settled view tells
+    /// that from when it ended.
     fn was_overtaken(&self) -> bool {
         !self.settled && self.staging.withdrawn() != self.withdrawn
     }
@@ -355,8 +364,8 @@ impl Staged {
         self.rest = self.scan.unread().cloned();
     }
 
-    /// Makes a window no wider than what `main` would read at once: all that it covers is locked, though the caller may
-    /// want no more. What lies behind it, if anything does.
+    /// Makes a window no wider than what `main` would read at once: all that it covers is locked,
+    /// though the caller may want no more. What lies behind it, if anything does.
     fn narrow(&mut self, main: &mut Scan, window: &mut Range) -> Result<Option<Range>, Fault> {
         main.restart(window.clone());
         let cut = main.cut();
@@ -382,7 +391,8 @@ impl Staged {
         self.inserts = self.staging.inserts();
         self.withdrawn = self.staging.withdrawn();
         if let Err(stop) = self.scan.refill(look) {
-            // What it has come past belongs to the window that will be opened, and may change meanwhile.
+            // What it has come past belongs to the window that will be opened, and may change
+            // meanwhile.
             self.scan.abandon();
             self.scan.restart(self.rest.clone().expect("there is a window to be opened"));
             return Err(stop);
@@ -486,7 +496,8 @@ mod tests {
         }
     }
 
-    /// It seemed to be committed: the reader had looked at the staging tree, and not at the main tree yet.
+    /// It seemed to be committed: the reader had looked at the staging tree, and not at the main
+    /// tree yet.
     #[test]
     fn what_is_withdrawn_between_the_looks_at_the_two_trees_is_not_given() {
         // Whether an insert is taken back so is left to chance where its leaf is in memory.

@@ -1,14 +1,15 @@
 //! Transactions: snapshots, versions and undo, row locks, commit, rollback, purge.
 //!
-//! A tree maps a key to its newest version. The version's header names the transaction that wrote it
-//! and its undo record, from which the version before can be had. Whether a snapshot sees a version
-//! is decided by comparing two numbers: the writer's commit timestamp and the snapshot's. A writer
-//! holds its rows by its name in their headers; [`crate::lock`] holds the locks of those who read
-//! under lock or had to wait.
+//! A tree maps a key to its newest version. The version's header names the transaction that wrote
+//! it and its undo record, from which the version before can be had. Whether a snapshot sees a
+//! version is decided by comparing two numbers: the writer's commit timestamp and the snapshot's. A
+//! writer holds its rows by its name in their headers; [`crate::lock`] holds the locks of those who
+//! read under lock or had to wait.
 //!
 //! Undo records lie in *lanes*: queues of undo pages. A transaction has a lane to itself while it
-//! runs; its records go to the end, rollback takes them off again, purge frees pages from the front.
-//! A lane's last page says whether its transaction is still running: that is all that recovery needs.
+//! runs; its records go to the end, rollback takes them off again, purge frees pages from the
+//! front. A lane's last page says whether its transaction is still running: that is all that
+//! recovery needs.
 //!
 //! This layer knows trees and entries; it sees undo pages through [`lane`], no other pages.
 
@@ -221,7 +222,8 @@ impl Transactions {
         self.snapshots.readers()
     }
 
-    /// Whether every snapshot, live or to come, sees what `txn` wrote. Once it does, it always will.
+    /// Whether every snapshot, live or to come, sees what `txn` wrote. Once it does, it always
+    /// will.
     fn seen_by_all(&self, txn: TxnId) -> bool {
         txn < self.horizon()
             || matches!(self.status.get(txn), State::SeenFrom(at) if at <= self.oldest_snapshot())
@@ -235,7 +237,8 @@ impl Transactions {
         let next = self.storage.next_txn.load(Ordering::Acquire);
         let at = self.status.settled_up_to(from, next, oldest);
         self.horizon.store(at, Ordering::Release);
-        // Where one transaction keeps the horizon, the table is looked through once in a while only.
+        // Where one transaction keeps the horizon, the table is looked through once in a while
+        // only.
         let grown = self.trimmed.swap(next / 4096, Ordering::Relaxed) != next / 4096;
         if at / 4096 != from / 4096 || grown {
             let (snapshots, now) = self.snapshots.all(|| self.now());
@@ -373,7 +376,8 @@ impl Txn {
         self.overwrote_unseen = false;
         self.newest_lock.is_held = false;
         self.lock_waits = 0;
-        // Whoever could cancel the one that has ended can't cancel this one, whose number will be another.
+        // Whoever could cancel the one that has ended can't cancel this one, whose number will be
+        // another.
         self.has_canceller = false;
     }
 
@@ -393,7 +397,8 @@ impl Txn {
         self.snapshot.get_or_insert_with(take).at
     }
 
-    /// Keeps what its snapshot sees, taken now unless it has one, longer than the transaction might.
+    /// Keeps what its snapshot sees, taken now unless it has one, longer than the transaction
+    /// might.
     pub fn hold_snapshot(&mut self) -> HeldSnapshot {
         self.take_snapshot();
         let snapshot = self.snapshot.expect("it was taken");
@@ -433,8 +438,8 @@ impl Txn {
         self.id
     }
 
-    /// Locks a row; whether it wasn't locked before. `owner`: an active transaction seen in the row's header.
-    /// `wait`: whether to wait if others are in the way.
+    /// Locks a row; whether it wasn't locked before. `owner`: an active transaction seen in the
+    /// row's header. `wait`: whether to wait if others are in the way.
     fn lock_row(
         &mut self,
         tree: TreeId,
@@ -488,8 +493,8 @@ impl Txn {
         Ok(())
     }
 
-    /// Gives up the lock that the last locking read took, if it is this one. A row that was locked before that
-    /// read, or written, stays held.
+    /// Gives up the lock that the last locking read took, if it is this one. A row that was locked
+    /// before that read, or written, stays held.
     pub fn unlock(&mut self, tree: Tree, key: &[u8]) {
         if self.took_lock(tree, key) {
             self.newest_lock.is_held = false;
@@ -503,15 +508,15 @@ impl Txn {
         newest.is_held && newest.tree == tree.id && newest.key == key
     }
 
-    /// Gives up a lock that a locking read took, as [`Txn::took_lock`] said then, of a row that has been written since: that holds
-    /// the row as long as it isn't taken back.
+    /// Gives up a lock that a locking read took, as [`Txn::took_lock`] said then, of a row that has
+    /// been written since: that holds the row as long as it isn't taken back.
     pub fn release_written(&mut self, tree: Tree, key: &[u8]) {
         self.newest_lock.is_held &= !self.took_lock(tree, key);
         self.transactions.locks.release(self.id, tree.id, key);
     }
 
-    /// Ends its waits from another thread: those for locks, and what statements wait for otherwise that are
-    /// [`Txn::interruptible`].
+    /// Ends its waits from another thread: those for locks, and what statements wait for otherwise
+    /// that are [`Txn::interruptible`].
     pub fn canceller(&mut self) -> Canceller {
         let id = self.ensure_id();
         self.has_canceller = true;
@@ -522,9 +527,9 @@ impl Txn {
         }
     }
 
-    /// While the result lives, this thread's waits for log space, for pages to be written and for frames end with
-    /// [`Fault::Interrupted`] once the transaction's canceller says so. Whoever meets that says so by
-    /// [`Txn::note_cancelled`], and takes back what was half done.
+    /// While the result lives, this thread's waits for log space, for pages to be written and for
+    /// frames end with [`Fault::Interrupted`] once the transaction's canceller says so. Whoever
+    /// meets that says so by [`Txn::note_cancelled`], and takes back what was half done.
     #[inline]
     pub fn interruptible(&self) -> Option<Interruptible> {
         self.has_canceller.then(|| interruptible(&self.interrupts, self.id.0))

@@ -1,9 +1,10 @@
 //! How writers keep pace with purge.
 //!
-//! One thread purges, and beside many writers gets little of the processors: what waits for it would grow for as long as
-//! they go on, take memory from everything else, and make scans slow. So once much waits that could be purged, a transaction
-//! begins to write only when purge has got on by as much as writers have left since, and a little more: what waits
-//! becomes less, slowly, and nobody stands still. What a snapshot keeps holds nobody back.
+//! One thread purges, and beside many writers gets little of the processors: what waits for it
+//! would grow for as long as they go on, take memory from everything else, and make scans slow. So
+//! once much waits that could be purged, a transaction begins to write only when purge has got on
+//! by as much as writers have left since, and a little more: what waits becomes less, slowly, and
+//! nobody stands still. What a snapshot keeps holds nobody back.
 
 use crate::storage::{Blocked, Waits};
 use crossbeam_utils::CachePadded;

@@ -1,10 +1,10 @@
 //! Prepared transactions: the first half of a two-phase commit.
 //!
-//! A transaction is prepared by an undo record that holds its name (xid); the lane's tail says so in
-//! its state. From then on it is neither committed nor rolled back but by its coordinator. After a
-//! restart, recovery gives it its lane back and finds where in it the transaction begins; its rows
-//! stay locked because their headers name it and it counts as active. Locks of rows that it only read
-//! are gone then.
+//! A transaction is prepared by an undo record that holds its name (xid); the lane's tail says so
+//! in its state. From then on it is neither committed nor rolled back but by its coordinator. After
+//! a restart, recovery gives it its lane back and finds where in it the transaction begins; its
+//! rows stay locked because their headers name it and it counts as active. Locks of rows that it
+//! only read are gone then.
 
 use super::lane::{LaneUse, UndoPlace};
 use super::recover::FoundLane;
@@ -69,14 +69,16 @@ impl Txn {
         self.transactions.wait_for_log(end, durability)
     }
 
-    /// Gives up what a prepared transaction has locked by reading. What it has written stays locked by that, as after a
-    /// restart: whoever waited for a lock made on its behalf looks again, and waits on.
+    /// Gives up what a prepared transaction has locked by reading. What it has written stays locked
+    /// by that, as after a restart: whoever waited for a lock made on its behalf looks again, and
+    /// waits on.
     pub fn release_reads(&self) {
         assert!(self.is_prepared(), "what comes next may need its locks");
         self.transactions.locks.release_all(self.id);
     }
 
-    /// Leaves it as the log has it: the next opening of the database finds it prepared, or rolls it back.
+    /// Leaves it as the log has it: the next opening of the database finds it prepared, or rolls it
+    /// back.
     pub fn leave(mut self) {
         self.work.is_left = true;
     }
@@ -160,7 +162,8 @@ mod tests {
     use crate::storage::Need;
     use weir_page::{Page, Redo};
 
-    /// What finds a prepared transaction whose undo is all on one page, once that has been changed by `damage`.
+    /// What finds a prepared transaction whose undo is all on one page, once that has been changed
+    /// by `damage`.
     fn found_damaged(damage: impl Fn(&mut Page)) -> Fault {
         let txns = transactions(64);
         let rows = tree(&txns);

@@ -3,12 +3,13 @@
 //! Committed transactions whose undo has to be kept wait in a queue, oldest first. Once every live
 //! snapshot sees a transaction, its undo records are gone through: entries that it deleted are
 //! removed, overflow chains of values that it replaced are freed, trees that it dropped are freed;
-//! then its undo pages are. Each step may be repeated after a crash: an entry is removed only if the
-//! very record at hand made it dead, and what can't be repeated notes in the undo page that it is done. So the order of
-//! such removals doesn't matter: those of an undo page are made tree by tree, in the order of keys.
+//! then its undo pages are. Each step may be repeated after a crash: an entry is removed only if
+//! the very record at hand made it dead, and what can't be repeated notes in the undo page that it
+//! is done. So the order of such removals doesn't matter: those of an undo page are made tree by
+//! tree, in the order of keys.
 //!
-//! What lies on damaged pages stays, and purge goes on: whoever reads it is told, and so is the check. Nobody needs undo of an
-//! entry that is left dead: everybody sees that it is.
+//! What lies on damaged pages stays, and purge goes on: whoever reads it is told, and so is the
+//! check. Nobody needs undo of an entry that is left dead: everybody sees that it is.
 
 use super::Transactions;
 use super::history::History;
@@ -171,8 +172,9 @@ impl Transactions {
         })
     }
 
-    /// The next records on that part of the page that have work for purge: some that made entries dead, or one of another
-    /// kind. `with_buried`: tombstones count, too, for what they hid was buried; else staging looks after them.
+    /// The next records on that part of the page that have work for purge: some that made entries
+    /// dead, or one of another kind. `with_buried`: tombstones count, too, for what they hid was
+    /// buried; else staging looks after them.
     fn next_work(
         &self,
         page: PageId,
@@ -191,7 +193,8 @@ impl Transactions {
                 let r = undo::record(&p, at)
                     .ok_or_else(|| Fault::page(page, format!("no undo record at {at}")))?;
                 let is_work = match r.undo {
-                    // A value that an update replaced is gone with the undo record, unless it is in a chain.
+                    // A value that an update replaced is gone with the undo record, unless it is in
+                    // a chain.
                     Undo::Update { flags, .. } => flags.overflow,
                     Undo::Hide { .. } => with_buried,
                     undo => undo.needs_purge(),
@@ -306,8 +309,8 @@ fn exists(s: &Storage, tree: Tree) -> Result<bool, Fault> {
     })
 }
 
-/// Whether the tombstone that the undo record at `by` takes back is still in its staging tree: nothing was buried for it, nor will
-/// be.
+/// Whether the tombstone that the undo record at `by` takes back is still in its staging tree:
+/// nothing was buried for it, nor will be.
 fn is_put(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<bool, Fault> {
     retry(s, || {
         let leaf = tree.leaf(s, Target::At(key), true)?;
@@ -322,8 +325,8 @@ fn not_if_damaged(fault: Fault) -> Result<bool, Fault> {
     if fault.damaged_page().is_some() { Ok(false) } else { Err(fault) }
 }
 
-/// Removes entries that are still as dead as they were made, but for those on damaged pages: returns how many had to be
-/// left, if only in part.
+/// Removes entries that are still as dead as they were made, but for those on damaged pages:
+/// returns how many had to be left, if only in part.
 fn remove_all(s: &Storage, mut dead: Vec<DeadEntry>) -> Result<u64, Fault> {
     dead.sort_unstable_by(|a, b| (a.tree.id, &a.key).cmp(&(b.tree.id, &b.key)));
     let mut left = 0;
@@ -382,8 +385,8 @@ fn remove_run(s: &Storage, dead: &[DeadEntry]) -> Result<u64, Fault> {
     Ok(in_part)
 }
 
-/// Removes the first of some dead entries in one mtr; returns how many are done with: none if the first has a chain. `None`
-/// if its leaf isn't in memory or its hint is out of date.
+/// Removes the first of some dead entries in one mtr; returns how many are done with: none if the
+/// first has a chain. `None` if its leaf isn't in memory or its hint is out of date.
 fn remove_some(
     s: &Storage,
     tree: Tree,
@@ -447,9 +450,9 @@ enum Removal {
     ChainShorter,
 }
 
-/// Removes the entry that the undo record at `by` made dead, if it is that still. Its chain goes first, page
-/// by page, each under the latch of the entry's leaf: who revives the entry meanwhile has what is left of the
-/// chain, and frees it. Returns whether all of the chain could be freed.
+/// Removes the entry that the undo record at `by` made dead, if it is that still. Its chain goes
+/// first, page by page, each under the latch of the entry's leaf: who revives the entry meanwhile
+/// has what is left of the chain, and frees it. Returns whether all of the chain could be freed.
 fn remove_dead(s: &Storage, tree: Tree, key: &[u8], by: UndoPtr) -> Result<bool, Fault> {
     let mut lost = Vec::new();
     loop {

@@ -144,8 +144,8 @@ impl Txn {
         })
     }
 
-    /// Locks `key` and reads its newest value, its own or a committed one, in place of what is in `out`;
-    /// whether there is one. `wait`: whether to wait if others are in the way.
+    /// Locks `key` and reads its newest value, its own or a committed one, in place of what is in
+    /// `out`; whether there is one. `wait`: whether to wait if others are in the way.
     ///
     /// # Errors
     /// Deadlock, lock wait timeout, faults of the storage.

@@ -27,7 +27,8 @@ pub(super) struct FoundLane {
     pub state: LaneState,
     /// Something that it wrote could not be taken back, because of damage.
     pub half_done: bool,
-    /// See [`super::work::Work::withdrew`]. What was taken back so before the database was opened no scan has begun before.
+    /// See [`super::work::Work::withdrew`]. What was taken back so before the database was opened
+    /// no scan has begun before.
     pub withdrew: bool,
 }
 
@@ -73,8 +74,9 @@ impl Transactions {
         })
     }
 
-    /// Finds the transactions that were running, which [`Transactions::roll_back_losers`] takes back, and queues old undo
-    /// for purge. Returns those that were prepared: their rows are locked.
+    /// Finds the transactions that were running, which [`Transactions::roll_back_losers`] takes
+    /// back, and queues old undo for purge. Returns those that were prepared: their rows are
+    /// locked.
     ///
     /// # Errors
     /// Faults of the storage; it may be opened again.
@@ -116,7 +118,8 @@ impl Transactions {
         Ok((transactions, prepared))
     }
 
-    /// Makes a lane usable whose undo is damaged: what was written there, and isn't taken back, stays. Returns its page.
+    /// Makes a lane usable whose undo is damaged: what was written there, and isn't taken back,
+    /// stays. Returns its page.
     pub(super) fn begin_lane_anew(&self, lane: u16) -> Result<PageId, Fault> {
         self.storage.recovery_figures.half_done.fetch_add(1, Ordering::Relaxed);
         self.first_page(lane)

@@ -1,7 +1,7 @@
 //! Rollback: a transaction's last writes are taken back, the last one first.
 //!
-//! Each undo record is taken off its lane in the mini-transaction that puts the entry back, so that a crash
-//! in between takes back the rest.
+//! Each undo record is taken off its lane in the mini-transaction that puts the entry back, so that
+//! a crash in between takes back the rest.
 
 use super::lane::{LANE_DIRECTORY, LaneUse, UndoPlace, set_ends};
 use super::staging::Staging;
@@ -64,8 +64,8 @@ impl Txn {
     /// Takes everything back; a transaction that was rolled back has done nothing.
     ///
     /// # Errors
-    /// Faults of the storage: the rest is taken back by the call repeated, or when the database is opened
-    /// next.
+    /// Faults of the storage: the rest is taken back by the call repeated, or when the database is
+    /// opened next.
     pub fn try_rollback(&mut self) -> Result<(), TxnError> {
         // From here on there is nothing left to decide, whatever fails.
         self.work.stage = Stage::RollingBack;
@@ -79,12 +79,12 @@ impl Txn {
         Ok(())
     }
 
-    /// Takes back what was written since the savepoint. Locks of reads are kept; rows that were only
-    /// written since are free for others again.
+    /// Takes back what was written since the savepoint. Locks of reads are kept; rows that were
+    /// only written since are free for others again.
     ///
     /// # Errors
-    /// Faults of the storage. The transaction can't commit before the rest is taken back: by the call
-    /// repeated, or by [`Txn::finish_rollback`].
+    /// Faults of the storage. The transaction can't commit before the rest is taken back: by the
+    /// call repeated, or by [`Txn::finish_rollback`].
     pub fn rollback_to(&mut self, to: Savepoint) -> Result<(), TxnError> {
         let _reserve = on_reserve();
         let to = self.work.unfinished.map_or(to, |earlier| Savepoint(earlier.0.min(to.0)));
@@ -121,8 +121,8 @@ impl Txn {
         }
     }
 
-    /// Loads the leaves, many at once, that taking back the last records changes, up to `most` records and one undo page;
-    /// returns for how many that is done.
+    /// Loads the leaves, many at once, that taking back the last records changes, up to `most`
+    /// records and one undo page; returns for how many that is done.
     ///
     /// # Errors
     /// Faults of the storage.
@@ -303,8 +303,8 @@ impl LastWrite<'_> {
             match past_damage(self.s, &mut lost, |lost| self.try_restore(tree, key, lost))? {
                 Restored::Done { tail, sparse } => {
                     if sparse {
-                        // The record is off the lane: to fail now would be to take it back twice. What keeps the
-                        // leaves apart is told to who needs them.
+                        // The record is off the lane: to fail now would be to take it back twice.
+                        // What keeps the leaves apart is told to who needs them.
                         let _ = tree.merge(self.s, key);
                     }
                     return Ok(Ok(tail));
@@ -343,8 +343,8 @@ impl LastWrite<'_> {
         let Former { flags, version, value } = record
             .former(e.value)
             .ok_or_else(|| Fault::page(lane.tail, "undo record doesn't fit its entry"))?;
-        // What was dead before, and seen to be dead by everybody, must not come back: purge may have
-        // passed by already.
+        // What was dead before, and seen to be dead by everybody, must not come back: purge may
+        // have passed by already.
         let is_dead = flags.deleted && !flags.hides;
         let gone = is_dead && version.is_none_or(|v| txn.transactions.seen_by_all(v.txn));
         if !gone && !at.fits(&mtr, key, value.len(), version.is_some()) {
@@ -374,9 +374,10 @@ impl LastWrite<'_> {
         Ok(Restored::Done { tail, sparse })
     }
 
-    /// Takes an insert back that was moved to the main tree, by a tombstone that everybody sees: both go when entries are moved
-    /// next. Only where the transaction ends with it: until then others would find the entry held. `None` if the entry is better
-    /// removed at once, for its leaf is in memory, or if nothing may be staged.
+    /// Takes an insert back that was moved to the main tree, by a tombstone that everybody sees:
+    /// both go when entries are moved next. Only where the transaction ends with it: until then
+    /// others would find the entry held. `None` if the entry is better removed at once, for its
+    /// leaf is in memory, or if nothing may be staged.
     fn withdraw(&mut self, staging: &Staging, key: &[u8]) -> Result<Option<PageId>, TxnError> {
         let txn = self.txn;
         let is_insert = matches!(self.record.undo, OwnedUndo::Insert { .. });

@@ -1,9 +1,11 @@
-//! Runs: ascending keys that are inserted into a tree together, or deleted, several in one mini-transaction.
+//! Runs: ascending keys that are inserted into a tree together, or deleted, several in one
+//! mini-transaction.
 //!
-//! Neighbours share a descent and a latch, and a few leaves share a mini-transaction ([`crate::tree::run`]): admission
-//! and a group of the log cost nearly as much as the write of an entry does. What can't be done by the way is left
-//! to [`Txn::write`], one key at a time: the insert of a key that is there, alive or dead, an entry that hides another, a row that is held, a leaf or an
-//! undo page that is full, a page that isn't in memory.
+//! Neighbours share a descent and a latch, and a few leaves share a mini-transaction
+//! ([`crate::tree::run`]): admission and a group of the log cost nearly as much as the write of an
+//! entry does. What can't be done by the way is left to [`Txn::write`], one key at a time: the
+//! insert of a key that is there, alive or dead, an entry that hides another, a row that is held, a
+//! leaf or an undo page that is full, a page that isn't in memory.
 
 use super::lane::NextUndo;
 use super::{Op, Outcome, Txn, TxnError};
@@ -62,8 +64,9 @@ impl Way {
 }
 
 impl Txn {
-    /// Inserts keys in ascending order; returns how many were inserted before one that is there already:
-    /// all of them if there is none. `hints`: where the leaves are, of each key or of none.
+    /// Inserts keys in ascending order; returns how many were inserted before one that is there
+    /// already: all of them if there is none. `hints`: where the leaves are, of each key or of
+    /// none.
     ///
     /// # Errors
     /// As [`Txn::write`]; those before were inserted.
@@ -76,8 +79,9 @@ impl Txn {
         self.write_run(tree, Way::Insert, run, hints)
     }
 
-    /// Deletes keys in ascending order, whose values don't matter; returns how many were deleted before one that
-    /// isn't there: all of them if there is none. `hints`: where the leaves are, of each key or of none.
+    /// Deletes keys in ascending order, whose values don't matter; returns how many were deleted
+    /// before one that isn't there: all of them if there is none. `hints`: where the leaves are, of
+    /// each key or of none.
     ///
     /// # Errors
     /// As [`Txn::write`]; those before were deleted.
@@ -91,8 +95,8 @@ impl Txn {
         self.write_run(tree, Way::Delete, run, hints)
     }
 
-    /// Puts tombstones, of keys in ascending order, into a staging tree; returns how many before one for which there is
-    /// no room there: its key is there, dead and hiding none.
+    /// Puts tombstones, of keys in ascending order, into a staging tree; returns how many before
+    /// one for which there is no room there: its key is there, dead and hiding none.
     ///
     /// # Errors
     /// As [`Txn::write`]; those before were put.
@@ -198,8 +202,8 @@ impl Txn {
     }
 }
 
-/// How many of a run's first keys go into one mtr by their redo, and how much that is. None if the first
-/// needs a chain.
+/// How many of a run's first keys go into one mtr by their redo, and how much that is. None if the
+/// first needs a chain.
 fn in_one_group(way: Way, run: &[Pair<'_>]) -> (usize, usize) {
     let (mut most, mut redo_bytes) = (0, 0);
     for pair in run {

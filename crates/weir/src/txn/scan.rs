@@ -1,8 +1,8 @@
 //! Ordered reads of a tree's range, forwards or backwards, a leaf at a time.
 //!
 //! A scan copies what its view sees of a leaf while it holds the latch, and goes on from the leaf's
-//! fence: it keeps no page between calls, so it neither hinders nor is hindered by splits and merges.
-//! What it copies, and how: [`fetch`].
+//! fence: it keeps no page between calls, so it neither hinders nor is hindered by splits and
+//! merges. What it copies, and how: [`fetch`].
 
 mod fetch;
 
@@ -68,7 +68,8 @@ pub struct EntryPlace {
 }
 
 impl EntryPlace {
-    /// Whether it is given by itself: its value isn't here, or it is outdated, or its key has more than `key_bytes_max`.
+    /// Whether it is given by itself: its value isn't here, or it is outdated, or its key has more
+    /// than `key_bytes_max`.
     #[inline]
     fn is_apart(&self, key_bytes_max: usize) -> bool {
         self.overflow || self.outdated || self.value - self.key > key_bytes_max as u32
@@ -139,13 +140,14 @@ pub struct ScanEntry<'a> {
     /// Whether the value is a reference.
     pub overflow: bool,
     /// Whether the scan's transaction has written, and the entry is seen as it was before a later
-    /// commit: the transaction's own row may have another entry. It is what the transaction's snapshot
-    /// covers, its own writes set aside.
+    /// commit: the transaction's own row may have another entry. It is what the transaction's
+    /// snapshot covers, its own writes set aside.
     pub outdated: bool,
-    /// Whether the entry, of a staging tree, counts in place of one of the same key in the main tree.
+    /// Whether the entry, of a staging tree, counts in place of one of the same key in the main
+    /// tree.
     pub hides: bool,
-    /// Whether it is a tombstone: only a scan of a staging tree gives such. One that is outdated the view doesn't see:
-    /// it hides nothing, but what it would hide is outdated.
+    /// Whether it is a tombstone: only a scan of a staging tree gives such. One that is outdated
+    /// the view doesn't see: it hides nothing, but what it would hide is outdated.
     pub deleted: bool,
 }
 
@@ -158,7 +160,8 @@ pub enum ScanStop {
     /// The next entry is held by this transaction: once it has ended, the scan goes on.
     #[error("the next entry is held by transaction {0}")]
     Held(TxnId),
-    /// Others have locked the next row, of this key: once its lock has been had, the scan locks a range that covers it.
+    /// Others have locked the next row, of this key: once its lock has been had, the scan locks a
+    /// range that covers it.
     #[error("the next row is locked by others")]
     RowLocked(Vec<u8>),
 }
@@ -210,7 +213,8 @@ impl Scan {
         self
     }
 
-    /// A scan of the same range of another tree; this one ends where it is, and gets the range back part by part.
+    /// A scan of the same range of another tree; this one ends where it is, and gets the range back
+    /// part by part.
     pub(super) fn hand_over(&mut self, tree: Tree) -> Scan {
         let other = Scan::new(
             self.transactions.clone(),
@@ -298,8 +302,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Gives the next entry if it has been copied and need not be given by itself, as [`Scan::take_copied`]
-    /// says; whether it is given. The tree has no tombstones.
+    /// Gives the next entry if it has been copied and need not be given by itself, as
+    /// [`Scan::take_copied`] says; whether it is given. The tree has no tombstones.
     #[inline(always)]
     pub(super) fn take_one(&mut self, key_bytes_max: usize) -> bool {
         let taken =
@@ -308,9 +312,9 @@ impl Scan {
         taken
     }
 
-    /// Gives the entries at once that have been copied and not given yet, up to the first whose value is
-    /// not here, or that is outdated, or whose key has more than `key_bytes_max`. What was given before them stays
-    /// where it is.
+    /// Gives the entries at once that have been copied and not given yet, up to the first whose
+    /// value is not here, or that is outdated, or whose key has more than `key_bytes_max`. What was
+    /// given before them stays where it is.
     #[inline]
     pub fn take_copied(&mut self, key_bytes_max: usize) -> Batch<'_> {
         let rest = &self.copies.entries[self.next..];
@@ -325,9 +329,9 @@ impl Scan {
         (self.next..self.copies.entries.len()).map(|at| self.entry(at))
     }
 
-    /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it in the staging tree; in
-    /// the order of keys, of two that are equal one. It ends where this scan has to read on. Also returns whether
-    /// the last of them is `other`'s.
+    /// As [`Scan::take_copied`], of this scan and of `other`, which has copied what lies beside it
+    /// in the staging tree; in the order of keys, of two that are equal one. It ends where this
+    /// scan has to read on. Also returns whether the last of them is `other`'s.
     pub(super) fn take_merged<'a>(
         &mut self,
         other: &mut Scan,
@@ -453,8 +457,9 @@ impl Scan {
         (self.next, self.done) = (0, true);
     }
 
-    /// Where the rest of the range is to be cut so that its part that is read next is of one leaf and has no more entries
-    /// than would be copied; what is known to be dead there isn't counted. `None`: it is small enough.
+    /// Where the rest of the range is to be cut so that its part that is read next is of one leaf
+    /// and has no more entries than would be copied; what is known to be dead there isn't counted.
+    /// `None`: it is small enough.
     pub(super) fn cut(&self) -> Result<Option<Vec<u8>>, Fault> {
         let transactions = &self.transactions;
         let no_lock = |_: &Range| Ok::<(), Fault>(());

@@ -1,12 +1,12 @@
 //! Live snapshots: the timestamps at which somebody reads.
 //!
-//! They are kept in shards, of which each thread uses one: who begins and ends a snapshot meets nobody else there.
-//! Whoever asks for the oldest reads the clock first, and then looks into one shard after the other. A snapshot
-//! that it doesn't find was taken after that look, with the clock read under the shard's mutex: it isn't
-//! before the time that the clock had shown.
+//! They are kept in shards, of which each thread uses one: who begins and ends a snapshot meets
+//! nobody else there. Whoever asks for the oldest reads the clock first, and then looks into one
+//! shard after the other. A snapshot that it doesn't find was taken after that look, with the clock
+//! read under the shard's mutex: it isn't before the time that the clock had shown.
 //!
-//! For those who ask what keeps old versions, each snapshot notes since when it is there and for whom: in a slot of its shard, under the
-//! mutex that is held anyway.
+//! For those who ask what keeps old versions, each snapshot notes since when it is there and for
+//! whom: in a slot of its shard, under the mutex that is held anyway.
 
 use crate::sync::{Mutex, coarse_time, thread_number};
 use crossbeam_utils::CachePadded;
@@ -140,7 +140,8 @@ impl Snapshots {
         self.0.iter().filter_map(oldest).fold(now, u64::min)
     }
 
-    /// All of them, and a timestamp: those that are taken meanwhile and are not among them are not before it.
+    /// All of them, and a timestamp: those that are taken meanwhile and are not among them are not
+    /// before it.
     pub fn all(&self, clock: impl FnOnce() -> u64) -> (Vec<u64>, u64) {
         let now = clock();
         let mut all = Vec::new();
@@ -150,7 +151,8 @@ impl Snapshots {
         (all, now)
     }
 
-    /// Who reads, in no order. It looks into one shard after the other: of what begins or ends meanwhile some is there.
+    /// Who reads, in no order. It looks into one shard after the other: of what begins or ends
+    /// meanwhile some is there.
     pub fn readers(&self) -> Vec<Reader> {
         let mut all = Vec::new();
         for shard in &self.0 {

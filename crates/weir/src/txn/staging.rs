@@ -1,33 +1,40 @@
-//! Staging: inserts into secondary indexes, and deletes, without reading the leaves that they go to.
+//! Staging: inserts into secondary indexes, and deletes, without reading the leaves that they go
+//! to.
 //!
 //! A non-unique index has a second, small tree beside its main one: the same keys, versions, pages.
-//! An entry is inserted there instead if its leaf of the main tree isn't in memory, and also if it is,
-//! but unchanged, and the change had to be written soon for nothing but this entry: because too many
-//! pages are dirty or the log is small ([`Storage::spares`]), or memory is short. [`Transactions::staging_step`] moves entries
-//! into the main trees in key order, so that each leaf that is read and written takes many of them;
-//! how many may wait for that, and at what pace they go, [`super::backlog`] says. While neither memory nor the dirty limit is short, what is
-//! left is moved, too, so that reads find the staging trees empty.
+//! An entry is inserted there instead if its leaf of the main tree isn't in memory, and also if it
+//! is, but unchanged, and the change had to be written soon for nothing but this entry: because too
+//! many pages are dirty or the log is small ([`Storage::spares`]), or memory is short.
+//! [`Transactions::staging_step`] moves entries into the main trees in key order, so that each leaf
+//! that is read and written takes many of them; how many may wait for that, and at what pace they
+//! go, [`super::backlog`] says. While neither memory nor the dirty limit is short, what is left is
+//! moved, too, so that reads find the staging trees empty.
 //!
-//! A delete from a leaf of the main tree that isn't in memory puts a *tombstone* into the staging tree.
+//! A delete from a leaf of the main tree that isn't in memory puts a *tombstone* into the staging
+//! tree.
 //!
 //! What makes it simple:
 //! - An entry's key ends with its row's primary key, and who writes an entry holds the row. So at
 //!   most one of the two trees has the entry alive, and a snapshot sees at most one of the two.
-//! - Unless the staged one *hides* that of the main tree, which has been left as it was: then that one doesn't count
-//!   for who sees the staged one, dead (a tombstone) or alive (it was inserted again). Who doesn't see
-//!   it sees the entry of the main tree.
-//! - An entry is moved when everybody sees it, or if nothing was there before it, with the number of its transaction, which
-//!   may still run. So neither a large transaction nor an old snapshot keeps entries from being moved, but those that were
-//!   changed before they were moved, and those that hide others: when nothing can be moved any more, entries go to the main trees at once.
-//! - A tombstone that everybody sees is settled: it goes, together with what it hides, and purge has nothing to do with either.
-//! - What a tombstone hides is *buried* while the tombstone's transaction runs, and there is something to be moved: dead by
-//!   the version that the tombstone had, which goes. Its undo record leads back to an entry that is alive, and purge removes it.
+//! - Unless the staged one *hides* that of the main tree, which has been left as it was: then that
+//!   one doesn't count for who sees the staged one, dead (a tombstone) or alive (it was inserted
+//!   again). Who doesn't see it sees the entry of the main tree.
+//! - An entry is moved when everybody sees it, or if nothing was there before it, with the number
+//!   of its transaction, which may still run. So neither a large transaction nor an old snapshot
+//!   keeps entries from being moved, but those that were changed before they were moved, and those
+//!   that hide others: when nothing can be moved any more, entries go to the main trees at once.
+//! - A tombstone that everybody sees is settled: it goes, together with what it hides, and purge
+//!   has nothing to do with either.
+//! - What a tombstone hides is *buried* while the tombstone's transaction runs, and there is
+//!   something to be moved: dead by the version that the tombstone had, which goes. Its undo record
+//!   leads back to an entry that is alive, and purge removes it.
 //! - Entries move in one direction, each in one mini-transaction. Who looks into the staging tree
-//!   first and into the main tree afterwards misses none; it may find one twice, under the same key.
-//!   So neither readers ([`super::merged`]) nor writers take a lock against moves.
+//!   first and into the main tree afterwards misses none; it may find one twice, under the same
+//!   key. So neither readers ([`super::merged`]) nor writers take a lock against moves.
 //!
-//! Undo records name the tree that was written. Who takes back a write of which nothing is there has to look where it may have been
-//! moved to ([`Stagings::of_tree`]), and so has purge where something was buried ([`Stagings::has_buried`]).
+//! Undo records name the tree that was written. Who takes back a write of which nothing is there
+//! has to look where it may have been moved to ([`Stagings::of_tree`]), and so has purge where
+//! something was buried ([`Stagings::has_buried`]).
 
 use super::backlog::Backlog;
 use super::range::following;
@@ -176,14 +183,15 @@ pub struct Stagings {
     enabled: AtomicBool,
     /// Whether they are now and then without need, for tests.
     eager: AtomicBool,
-    /// Whether most of what steps came by lately hides entries that some still see: then nothing more is hidden, so that
-    /// there is room for inserts while an old snapshot lasts.
+    /// Whether most of what steps came by lately hides entries that some still see: then nothing
+    /// more is hidden, so that there is room for inserts while an old snapshot lasts.
     crowded: AtomicBool,
     /// Leaves of staging trees, when last counted.
     leaves: AtomicU64,
     /// Changes of leaves of main trees that moves took.
     moves: AtomicU64,
-    /// Undo pages with records of tombstones that were put and buried since the database was opened.
+    /// Undo pages with records of tombstones that were put and buried since the database was
+    /// opened.
     buried: Mutex<HashSet<PageId>>,
 }
 
@@ -259,8 +267,8 @@ impl Stagings {
 }
 
 impl Txn {
-    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for room
-    /// there, if it is to be had; the caller holds no latch.
+    /// Whether an insert goes to the staging tree, by where its leaf of the main tree is. Waits for
+    /// room there, if it is to be had; the caller holds no latch.
     ///
     /// # Errors
     /// [`LockError::Cancelled`].
@@ -274,7 +282,8 @@ impl Txn {
         Ok(wanted && self.is_admitted(staging)?)
     }
 
-    /// Waits for room in a staging tree, if it takes entries and room is to be had; whether there is some.
+    /// Waits for room in a staging tree, if it takes entries and room is to be had; whether there
+    /// is some.
     #[inline]
     fn is_admitted(&self, staging: &Staging) -> Result<bool, TxnError> {
         let all = &self.transactions.staging;
@@ -285,8 +294,9 @@ impl Txn {
         Ok(admitted.inspect_err(|_| self.note_cancelled())?)
     }
 
-    /// Whether a delete puts a tombstone, as [`Txn::is_staged`] says it of an insert: only if the leaf isn't in memory. Who
-    /// takes the first rows of a queue has just read theirs, and would come by a tombstone for each row taken.
+    /// Whether a delete puts a tombstone, as [`Txn::is_staged`] says it of an insert: only if the
+    /// leaf isn't in memory. Who takes the first rows of a queue has just read theirs, and would
+    /// come by a tombstone for each row taken.
     ///
     /// # Errors
     /// As there.
@@ -298,8 +308,8 @@ impl Txn {
         Ok(wanted && self.is_admitted(staging)?)
     }
 
-    /// Whether an insert that was moved is taken back by a tombstone, as [`Txn::is_hidden`] says it of a delete. Nobody cancels
-    /// a rollback.
+    /// Whether an insert that was moved is taken back by a tombstone, as [`Txn::is_hidden`] says it
+    /// of a delete. Nobody cancels a rollback.
     pub(super) fn may_withdraw(&self, staging: &Staging, key: &[u8]) -> bool {
         let (s, all) = (self.storage(), &self.transactions.staging);
         let wanted = all.is_eager_now() || staging.main.missing_page(s, key).is_some();
@@ -332,8 +342,8 @@ impl Txn {
         self.write(staging.tree, key, Op::Insert(value))
     }
 
-    /// Inserts entries in ascending order into a staging tree; returns how many were inserted before one
-    /// that is there already.
+    /// Inserts entries in ascending order into a staging tree; returns how many were inserted
+    /// before one that is there already.
     ///
     /// # Errors
     /// As [`Txn::insert_run`].
@@ -347,8 +357,8 @@ impl Txn {
         self.insert_run(staging.tree, run, &[])
     }
 
-    /// Puts tombstones of entries of the main tree, in ascending order; returns how many before one that has to be deleted
-    /// there.
+    /// Puts tombstones of entries of the main tree, in ascending order; returns how many before one
+    /// that has to be deleted there.
     ///
     /// # Errors
     /// As [`Txn::write`].
@@ -365,8 +375,8 @@ impl Txn {
 }
 
 impl Transactions {
-    /// Moves entries of one staging tree on if all together have grown too large, or if there is room
-    /// for them.
+    /// Moves entries of one staging tree on if all together have grown too large, or if there is
+    /// room for them.
     ///
     /// # Errors
     /// Faults of the storage.
@@ -414,8 +424,9 @@ impl Transactions {
         self.move_some_of(filled).map(Some)
     }
 
-    /// Goes through a few leaves of the largest staging tree whose entries may be moved: those of a transaction
-    /// that runs, or that a snapshot doesn't see, may not. Returns how many entries were moved.
+    /// Goes through a few leaves of the largest staging tree whose entries may be moved: those of a
+    /// transaction that runs, or that a snapshot doesn't see, may not. Returns how many entries
+    /// were moved.
     fn move_some_of(
         self: &Arc<Self>,
         mut stagings: Vec<(usize, &Arc<Staging>)>,
@@ -460,8 +471,9 @@ impl Transactions {
         }
     }
 
-    /// Goes through a few leaves of a staging tree; returns how many entries were moved. Where there is damage, in either
-    /// tree, the rest of the leaf stays; whoever reads what is damaged is told.
+    /// Goes through a few leaves of a staging tree; returns how many entries were moved. Where
+    /// there is damage, in either tree, the rest of the leaf stays; whoever reads what is damaged
+    /// is told.
     fn move_some(self: &Arc<Self>, staging: &Staging, moving: &mut Moving) -> Result<u64, Fault> {
         let s = &*self.storage;
         let move_of = Move {
@@ -488,8 +500,8 @@ impl Transactions {
         }
     }
 
-    /// Moves entries of one leaf of a staging tree, from `position` on, into one of the main tree; returns how many, and
-    /// where to go on.
+    /// Moves entries of one leaf of a staging tree, from `position` on, into one of the main tree;
+    /// returns how many, and where to go on.
     fn move_from(
         self: &Arc<Self>,
         staging: &Staging,
@@ -520,8 +532,8 @@ impl Transactions {
         }
     }
 
-    /// Deletes an entry of the main tree that a tombstone hides, in place of that: what is left to do, its chain above all, is
-    /// left to purge. `false` if that isn't possible without waiting.
+    /// Deletes an entry of the main tree that a tombstone hides, in place of that: what is left to
+    /// do, its chain above all, is left to purge. `false` if that isn't possible without waiting.
     fn delete_hidden(self: &Arc<Self>, staging: &Staging, key: &[u8]) -> Result<bool, Fault> {
         let mut txn = self.begin();
         txn.lock_timeout = Duration::ZERO;
@@ -626,8 +638,8 @@ impl Mover for Move<'_> {
         };
         match self.transactions.status.get(v.txn) {
             State::SeenFrom(at) if at <= self.oldest => Fate::Moves(None),
-            // Nobody looks for the undo record of an insert that has committed; that of one that runs is found by whoever
-            // takes it back.
+            // Nobody looks for the undo record of an insert that has committed; that of one that
+            // runs is found by whoever takes it back.
             State::SeenFrom(_) | State::Active if v.undo.is_insert() && !flags.hides => {
                 Fate::Moves(Some(v))
             }
@@ -644,7 +656,8 @@ impl Mover for Move<'_> {
     }
 
     fn buries(&self, by: Version) -> bool {
-        // Noted before it is looked whether the transaction still runs: purge, which comes by once it doesn't, knows.
+        // Noted before it is looked whether the transaction still runs: purge, which comes by once
+        // it doesn't, knows.
         self.transactions.staging.buried.lock().insert(by.undo.page);
         self.transactions.status.get(by.txn) == State::Active
     }

@@ -1,9 +1,10 @@
 //! Who has committed, and when: transaction ids to commit timestamps.
 //!
-//! Ids from that on which came next when the database was opened have an entry, in chunks; a chunk is dropped once all its
-//! transactions have ended and everybody sees them. Of those before it only the few have one that had not ended then. When an old snapshot keeps chunks alive, those in which it can't
-//! tell transactions apart are collapsed to one number, so memory grows with the number of live
-//! snapshots, not with the number of transactions.
+//! Ids from that on which came next when the database was opened have an entry, in chunks; a chunk
+//! is dropped once all its transactions have ended and everybody sees them. Of those before it only
+//! the few have one that had not ended then. When an old snapshot keeps chunks alive, those in
+//! which it can't tell transactions apart are collapsed to one number, so memory grows with the
+//! number of live snapshots, not with the number of transactions.
 
 use crate::sync::{AtomicU64, Ordering, ReadMostly};
 use std::collections::VecDeque;
@@ -22,8 +23,8 @@ const NOTHING_LEFT: u64 = u64::MAX;
 pub enum State {
     /// It runs, or it is being rolled back.
     Active,
-    /// It has ended, and snapshots from this timestamp on see what it left: what it wrote if it has committed, tombstones
-    /// if they had to take that back. 0: all snapshots.
+    /// It has ended, and snapshots from this timestamp on see what it left: what it wrote if it has
+    /// committed, tombstones if they had to take that back. 0: all snapshots.
     SeenFrom(u64),
     /// It has ended, and nothing it wrote is there: it was rolled back, or had written nothing.
     NothingLeft,
@@ -43,7 +44,8 @@ struct Chunks {
 /// See the module.
 pub struct StatusTable {
     chunks: ReadMostly<Chunks>,
-    /// Transactions before the first chunk that had not ended when the database was opened, in ascending order.
+    /// Transactions before the first chunk that had not ended when the database was opened, in
+    /// ascending order.
     old: Box<[(TxnId, AtomicU64)]>,
 }
 
@@ -101,8 +103,8 @@ impl StatusTable {
         }
     }
 
-    /// The first from `from` on and before `next` that has not ended or is newer than the snapshot `oldest`; `next` if there
-    /// is none.
+    /// The first from `from` on and before `next` that has not ended or is newer than the snapshot
+    /// `oldest`; `next` if there is none.
     pub fn settled_up_to(&self, from: u64, next: u64, oldest: u64) -> u64 {
         let chunks = self.chunks.read();
         let is_settled = |txn: &u64| match self.get_in(&chunks, TxnId(*txn)) {
@@ -243,7 +245,8 @@ mod tests {
         for id in 1..CHUNK {
             t.begin(TxnId(id));
         }
-        // Snapshot 100 is taken after the live ones were listed; the rest of the chunk commits then.
+        // Snapshot 100 is taken after the live ones were listed; the rest of the chunk commits
+        // then.
         let (listed, now) = ([50], 90);
         for id in 1..CHUNK {
             t.set(TxnId(id), State::SeenFrom(id));

@@ -1,10 +1,11 @@
-//! Undo records out of their pages, which aren't latched any more, and the states that they lead back to.
+//! Undo records out of their pages, which aren't latched any more, and the states that they lead
+//! back to.
 
 use weir_page::version::{Delta, Flags, Version};
 use weir_page::{PageId, TreeId, Undo};
 
-/// What an entry was before it was buried: dead in place of its tombstone, by a transaction that was running. One with a chain, or with a
-/// version that somebody may need, isn't.
+/// What an entry was before it was buried: dead in place of its tombstone, by a transaction that
+/// was running. One with a chain, or with a version that somebody may need, isn't.
 pub(super) const BEFORE_BURIED: (Flags, Option<Version>) =
     (Flags { deleted: false, overflow: false, hides: false }, None);
 
@@ -86,8 +87,8 @@ pub(super) struct UndoRecord {
 }
 
 impl UndoRecord {
-    /// As it is where what it has put into a staging tree has been moved to `main` since; `None` if that doesn't happen to what it
-    /// has put there.
+    /// As it is where what it has put into a staging tree has been moved to `main` since; `None` if
+    /// that doesn't happen to what it has put there.
     pub fn moved_to(&self, main: TreeId) -> Option<UndoRecord> {
         let undo = match &self.undo {
             OwnedUndo::Insert { key, .. } => OwnedUndo::Insert { tree: main, key: key.clone() },
@@ -100,8 +101,8 @@ impl UndoRecord {
         Some(UndoRecord { undo, ..*self })
     }
 
-    /// The state before the write of an entry whose value is this; dead where there was none. `None` if the record
-    /// doesn't fit the value.
+    /// The state before the write of an entry whose value is this; dead where there was none.
+    /// `None` if the record doesn't fit the value.
     pub fn former(&self, value: &[u8]) -> Option<Former> {
         match &self.undo {
             OwnedUndo::Update { flags, version, delta, .. } => {

@@ -1,9 +1,9 @@
 //! An entry's versions: from the newest one back, undo record by undo record.
 //!
-//! Undo records lie in pages that may have to be read first. Who comes to such a page gives up the entry's leaf, has the
-//! page read, and begins anew. [`Walks`] keep how far it had come: so each page of a long chain is needed once, and
-//! nobody has to have all of them in memory together. What takes long is done in turns, between which others come to
-//! the leaf.
+//! Undo records lie in pages that may have to be read first. Who comes to such a page gives up the
+//! entry's leaf, has the page read, and begins anew. [`Walks`] keep how far it had come: so each
+//! page of a long chain is needed once, and nobody has to have all of them in memory together. What
+//! takes long is done in turns, between which others come to the leaf.
 
 use super::undo_record::BEFORE_BURIED;
 use super::{Transactions, View};
@@ -16,20 +16,24 @@ use weir_page::{Lsn, Page, TxnId};
 
 /// Undo records gone through while a leaf is latched: so long others wait who want to change it.
 const AT_ONCE: usize = 256;
-/// It is kept how far back an entry was looked at if that took so many records: to go through fewer again costs little.
+/// It is kept how far back an entry was looked at if that took so many records: to go through fewer
+/// again costs little.
 const WORTH_KEEPING: usize = 16;
 /// So often [`AT_ONCE`] is doubled, at most.
 const DOUBLED_MAX: u32 = 32;
 
-/// What a view sees of an entry: its flags, and the bytes of its value. Of what is dead it sees nothing but tombstones.
+/// What a view sees of an entry: its flags, and the bytes of its value. Of what is dead it sees
+/// nothing but tombstones.
 pub type Seen<'e> = Option<(Flags, Cow<'e, [u8]>)>;
 
-/// How far back a snapshot's looks at entries of one tree have come where they had to stop. The snapshot lives meanwhile.
-/// Who looks into two trees, which may hold the same keys, keeps one for each.
+/// How far back a snapshot's looks at entries of one tree have come where they had to stop. The
+/// snapshot lives meanwhile. Who looks into two trees, which may hold the same keys, keeps one for
+/// each.
 #[derive(Default)]
 pub struct Walks {
     snapshot: u64,
-    /// Of versions of transactions that have ended: what comes before them. By the version that a chain's part began with.
+    /// Of versions of transactions that have ended: what comes before them. By the version that a
+    /// chain's part began with.
     ended: HashMap<Version, AsOf<'static>>,
     /// Of versions of running transactions, by the entry's key.
     running: HashMap<Vec<u8>, Reached<'static>>,
@@ -41,8 +45,8 @@ pub struct Walks {
     loses: bool,
 }
 
-/// An entry as of a version whose undo record was gone through. A running transaction may take the version back, and
-/// write another one in its place: not without a change of the undo page.
+/// An entry as of a version whose undo record was gone through. A running transaction may take the
+/// version back, and write another one in its place: not without a change of the undo page.
 struct Reached<'e> {
     entry: AsOf<'e>,
     version: Version,
@@ -50,7 +54,8 @@ struct Reached<'e> {
     lsn: Lsn,
 }
 
-/// A part of a chain that is gone through: the versions of a running transaction, which are the newest, or all others.
+/// A part of a chain that is gone through: the versions of a running transaction, which are the
+/// newest, or all others.
 struct Part<'e> {
     begin: Version,
     runs: bool,
@@ -176,8 +181,8 @@ impl AsOf<'_> {
     }
 }
 
-/// Tells a chain that leads back to where it has been, as damage may make it, by Brent's algorithm: one version is
-/// remembered, for twice as many steps each time.
+/// Tells a chain that leads back to where it has been, as damage may make it, by Brent's algorithm:
+/// one version is remembered, for twice as many steps each time.
 #[derive(Clone, Copy, Default)]
 struct Trail {
     mark: Option<Version>,
@@ -223,8 +228,8 @@ impl Transactions {
         self.newest_version(entry, walks, |txn| self.sees(view, txn))
     }
 
-    /// What the view's snapshot covers of an entry that the view's transaction has written over a version
-    /// that the snapshot does not cover; else `None`. The entry's leaf is latched.
+    /// What the view's snapshot covers of an entry that the view's transaction has written over a
+    /// version that the snapshot does not cover; else `None`. The entry's leaf is latched.
     ///
     /// # Errors
     /// As [`Transactions::visible`].
@@ -244,8 +249,8 @@ impl Transactions {
         Ok(seen.filter(|_| passed_unseen))
     }
 
-    /// The newest version of an entry by a transaction that `is_it` accepts, or without a header. Of those that have
-    /// committed, `is_it` accepts who the snapshot of `walks` covers.
+    /// The newest version of an entry by a transaction that `is_it` accepts, or without a header.
+    /// Of those that have committed, `is_it` accepts who the snapshot of `walks` covers.
     fn newest_version<'e>(
         &self,
         entry: &Entry<'e>,
@@ -441,7 +446,8 @@ mod tests {
         }
     }
 
-    /// How many turns it takes to see what was there at first. `meanwhile`: what is done between them.
+    /// How many turns it takes to see what was there at first. `meanwhile`: what is done between
+    /// them.
     fn turns_to_old(
         txns: &Transactions,
         rows: Tree,
@@ -545,7 +551,8 @@ mod tests {
         assert!((0..10_000).all(|n| !trail.leads_back(version(n))));
     }
 
-    /// The places of undo records that were taken back are others' then. What was reached before says nothing of them.
+    /// The places of undo records that were taken back are others' then. What was reached before
+    /// says nothing of them.
     #[test]
     fn what_is_taken_back_between_two_looks_leads_nobody_astray() {
         let txns = transactions(200);

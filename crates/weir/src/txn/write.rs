@@ -208,8 +208,8 @@ impl Txn {
         }
     }
 
-    /// Waits for the end of a transaction in whose range the key lies. `wait`: `false` fails at once. Until `give_up`
-    /// nobody else locks a range there.
+    /// Waits for the end of a transaction in whose range the key lies. `wait`: `false` fails at
+    /// once. Until `give_up` nobody else locks a range there.
     #[cold]
     pub(super) fn wait_for_range(
         &mut self,
@@ -279,8 +279,8 @@ impl Txn {
         }
     }
 
-    /// Who keeps this transaction from writing the key, if anybody does. If nobody does, it is written before its leaf's
-    /// latch is given up, or not at all.
+    /// Who keeps this transaction from writing the key, if anybody does. If nobody does, it is
+    /// written before its leaf's latch is given up, or not at all.
     pub(super) fn held_by_other(
         &self,
         tree: Tree,
@@ -296,7 +296,8 @@ impl Txn {
                 return Some(Attempt::Held(Some(v.txn)));
             }
         }
-        // The key may be about to be alive, and who passes over it locks it in the moment in which it finds it dead.
+        // The key may be about to be alive, and who passes over it locks it in the moment in which
+        // it finds it dead.
         self.transactions.dead.revive(tree.id, key);
         let locks = &self.transactions.locks;
         if locks.conflicts(self.id, tree.id, key, Mode::Exclusive) {

@@ -27,8 +27,8 @@ pub fn step_beside_work(rng: &mut fastrand::Rng) -> BackgroundStep {
     steps[rng.usize(..steps.len())]
 }
 
-/// Whether this process has these limits, arguments of the shell's `ulimit`. If not, the named test, which asks, is run again, alone,
-/// in one that has.
+/// Whether this process has these limits, arguments of the shell's `ulimit`. If not, the named
+/// test, which asks, is run again, alone, in one that has.
 pub fn is_limited(test: &str, limits: &str) -> bool {
     const LIMITED: &str = "WEIR_TEST_LIMITED";
     if std::env::var_os(LIMITED).is_some() {
@@ -197,7 +197,8 @@ pub fn all_items(txn: &mut Transaction, table: &Table) -> Vec<(u64, Item)> {
     by_key
 }
 
-/// Where in memory a scan's entry lies: `take_rest` leaves it there, for callers who keep no more than that.
+/// Where in memory a scan's entry lies: `take_rest` leaves it there, for callers who keep no more
+/// than that.
 pub struct Given([(*const u8, usize); 2]);
 
 impl Given {

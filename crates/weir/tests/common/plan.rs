@@ -1,5 +1,5 @@
-//! Transactions of several threads that follow from seed, thread and number alone: what a database has to hold after a crash
-//! can be worked out. No two threads write the same row.
+//! Transactions of several threads that follow from seed, thread and number alone: what a database
+//! has to hold after a crash can be worked out. No two threads write the same row.
 
 use super::{Item, all_items, values};
 use std::collections::BTreeMap;
@@ -63,7 +63,8 @@ impl Plan {
         }
     }
 
-    /// Whether its commit waits for the device: one that only deletes may have found nothing to delete.
+    /// Whether its commit waits for the device: one that only deletes may have found nothing to
+    /// delete.
     pub fn is_durable(&self) -> bool {
         self.commits && self.syncs && self.ops.iter().any(|(_, item)| item.is_some())
     }

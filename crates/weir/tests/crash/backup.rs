@@ -1,4 +1,5 @@
-//! Backups that are made while the run goes on: each is the database as it was after the commit at which it began.
+//! Backups that are made while the run goes on: each is the database as it was after the commit at
+//! which it began.
 
 use crate::world::{Step, Weather, World, says_full};
 use std::mem::take;
@@ -58,7 +59,8 @@ impl World {
         Ok(())
     }
 
-    /// The disk of the backup may be full, or this one's, and the weather may be bad: the database goes on, if it does.
+    /// The disk of the backup may be full, or this one's, and the weather may be bad: the database
+    /// goes on, if it does.
     fn backup_failed(&mut self, to: &SimDisk, error: weir::Error) -> Step {
         let text = error.to_string();
         self.note(|| format!("the backup failed: {text}"));

@@ -101,8 +101,8 @@ impl World {
         self.verify();
     }
 
-    /// There is space again: running transactions can be rolled back, nothing is lost. `before`: the
-    /// last commit before the operation that failed.
+    /// There is space again: running transactions can be rolled back, nothing is lost. `before`:
+    /// the last commit before the operation that failed.
     fn space_again(&mut self, before: u64) -> bool {
         self.disk.set_capacity(None);
         self.weather = Weather::Fair;
@@ -165,7 +165,8 @@ impl World {
             }
             self.weather = Weather::Faults;
             let result = self.try_open().and_then(|()| match in_log {
-                // The end of the log can't be told from damage; but what is there is whole, or told as damaged.
+                // The end of the log can't be told from damage; but what is there is whole, or told
+                // as damaged.
                 true => self.db().check(&mut |_| {}).map(|summary| {
                     assert!(elsewhere || summary.findings == 0, "{summary}");
                 }),

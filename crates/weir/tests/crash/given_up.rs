@@ -1,4 +1,5 @@
-//! Damaged pages that are given up at a start, which crashes meanwhile: it comes to the same as without.
+//! Damaged pages that are given up at a start, which crashes meanwhile: it comes to the same as
+//! without.
 
 use crate::profile::Profile;
 use crate::world::{Counts, Weather, World};

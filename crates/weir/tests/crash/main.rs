@@ -5,14 +5,18 @@
 //! recovery, which may crash as well; then the database is compared with a [`model`] that knows
 //! what was acknowledged, what was in doubt, and what was taken back. Then it goes on.
 //!
-//! [`faults`] has the runs in which the disk misbehaves, [`slots`] those in which it does so to one slot of `map` or `control`,
-//! [`given_up`] those in which damaged pages are given up. Those of [`beside`] have threads.
+//! [`faults`] has the runs in which the disk misbehaves, [`slots`] those in which it does so to one
+//! slot of `map` or `control`, [`given_up`] those in which damaged pages are given up. Those of
+//! [`beside`] have threads.
 //!
-//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (50, 15 of faults, a few of others);
-//! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on; about ten crashes each;
-//! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only; `drawn`: each seed one of its own;
-//! - a failure prints its last operations and the command that repeats it; with `WEIR_CRASH_VERBOSE=1`
-//!   that prints all operations.
+//! - `cargo test -p weir --test crash` runs as many seeds as fit `WEIR_CRASH_SECONDS` (50, 15 of
+//!   faults, a few of others);
+//! - `WEIR_CRASH_SEEDS=n` runs that many instead, from `WEIR_CRASH_FIRST` (0) on; about ten crashes
+//!   each;
+//! - `WEIR_CRASH_PROFILE=name` runs one of the [`profile`]s only; `drawn`: each seed one of its
+//!   own;
+//! - a failure prints its last operations and the command that repeats it; with
+//!   `WEIR_CRASH_VERBOSE=1` that prints all operations.
 
 mod backup;
 mod beside;
@@ -80,7 +84,8 @@ fn run_apart(seed: u64, profile: &'static Profile, (run, repeat): Runner) -> Opt
 /// Seeds after which what has not been met isn't waited for any more.
 const SEEDS_MAX: u64 = 500;
 
-/// Runs seeds of all profiles until the time is up and they have met what they are to meet, or as many as are asked for.
+/// Runs seeds of all profiles until the time is up and they have met what they are to meet, or as
+/// many as are asked for.
 fn run_many(seconds: u64, run: Runner, has_met: fn(&Counts) -> bool) -> (Counts, u64) {
     let first = number("WEIR_CRASH_FIRST").unwrap_or(0);
     let seeds = number("WEIR_CRASH_SEEDS");

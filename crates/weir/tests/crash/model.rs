@@ -1,10 +1,10 @@
 //! The oracle: what was committed, in order, and what of it must have survived.
 //!
-//! Every commit, of rows or of a definition, gets the next number; so does what happens to a prepared
-//! transaction. A key's versions are kept with
-//! the numbers of the commits that made them, so the state after any commit can be told. What is
-//! found after a crash must be the state after one of the commits from a floor on: the last that
-//! was acknowledged as surviving that kind of crash.
+//! Every commit, of rows or of a definition, gets the next number; so does what happens to a
+//! prepared transaction. A key's versions are kept with the numbers of the commits that made them,
+//! so the state after any commit can be told. What is found after a crash must be the state after
+//! one of the commits from a floor on: the last that was acknowledged as surviving that kind of
+//! crash.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

@@ -89,7 +89,8 @@ impl World {
             let at = self.rng.u64(..400) >> self.rng.u32(..5);
             self.disk.crash_at(at);
             match self.try_open() {
-                // A file that is made for later may have been what the crash came to: nobody has noticed it.
+                // A file that is made for later may have been what the crash came to: nobody has
+                // noticed it.
                 Ok(()) if self.rng.bool() && !self.disk.is_crashed() => {
                     // It crashes later, or is killed when it has just opened.
                     self.disk.crash_at(u64::MAX);

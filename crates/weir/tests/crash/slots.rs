@@ -1,5 +1,5 @@
-//! Single slots of `map` and `control`, and the dirty page table: bits of them flip after crashes at any operation, and syncs of them
-//! fail.
+//! Single slots of `map` and `control`, and the dirty page table: bits of them flip after crashes
+//! at any operation, and syncs of them fail.
 
 use crate::faults::names_a_place;
 use crate::profile::Profile;
@@ -30,7 +30,8 @@ fn slots(disk: &SimDisk) -> Vec<(&'static str, u64)> {
     slots
 }
 
-/// After a crash, a bit of each slot in turn: what is read is an error or right. With one of those that did no harm the run goes on.
+/// After a crash, a bit of each slot in turn: what is read is an error or right. With one of those
+/// that did no harm the run goes on.
 pub fn rot(seed: u64, profile: &'static Profile) -> Counts {
     let mut world = World::new(seed, profile);
     (world.repeat, world.backs_up) = ("repeat_rot", false);
@@ -73,8 +74,8 @@ pub fn rot(seed: u64, profile: &'static Profile) -> Counts {
     world.counts
 }
 
-/// A sync of one file fails, perhaps again after a restart, then the process is killed, as a rule, and later the power fails: what the
-/// system took for synced is gone then.
+/// A sync of one file fails, perhaps again after a restart, then the process is killed, as a rule,
+/// and later the power fails: what the system took for synced is gone then.
 pub fn failed_syncs(seed: u64, profile: &'static Profile) -> Counts {
     let mut world = World::new(seed, profile);
     (world.repeat, world.backs_up) = ("repeat_failed_syncs", false);

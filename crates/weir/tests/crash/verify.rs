@@ -15,7 +15,8 @@ pub struct State {
     tables: BTreeMap<String, Found>,
 }
 
-/// A table as found: its indexes, the columns behind those that all tables have, and key and stamp of its rows.
+/// A table as found: its indexes, the columns behind those that all tables have, and key and stamp
+/// of its rows.
 pub struct Found {
     indexes: Vec<&'static str>,
     added: Vec<String>,
@@ -52,8 +53,8 @@ impl World {
         }
     }
 
-    /// Opens what was found to be read only: it is the state after a commit, before all of the log is applied and
-    /// afterwards, and nothing is written.
+    /// Opens what was found to be read only: it is the state after a commit, before all of the log
+    /// is applied and afterwards, and nothing is written.
     pub fn read_only(&mut self) {
         let written = |disk: &SimDisk| (disk.stats().writes, disk.stats().syncs, disk.used_bytes());
         let before = written(&self.disk);

@@ -215,8 +215,8 @@ impl World {
         Ok(())
     }
 
-    /// Inserts up to `count` rows at once, none of which is in the way of another: it would not be known which is
-    /// the duplicate.
+    /// Inserts up to `count` rows at once, none of which is in the way of another: it would not be
+    /// known which is the duplicate.
     fn insert_many(&mut self, i: usize, name: &str, def: &Def, count: u32) -> Step {
         let table = self.tables(name);
         let mut rows: Vec<Rc<Row>> = Vec::new();
@@ -480,7 +480,8 @@ impl World {
         }
         if let Some((index, _)) = by {
             index.sort(&mut expected);
-            // Under one value of a unique index, the transaction's own row and its snapshot's come in any order.
+            // Under one value of a unique index, the transaction's own row and its snapshot's come
+            // in any order.
             if index.unique() {
                 found.sort_by_key(by_u);
                 expected.sort_by(|x, y| (x.u, &x.key[..]).cmp(&(y.u, &y.key[..])));
@@ -547,7 +548,8 @@ impl World {
         match how {
             0 => {
                 drop(open.txn);
-                // If the power fails meanwhile, only part of it may have been taken back, and nobody is told.
+                // If the power fails meanwhile, only part of it may have been taken back, and
+                // nobody is told.
                 let cut = self.disk.is_crashed();
                 self.dropped_in_cut |= cut;
                 self.note(|| format!("t{t} drop, {n} writes, power cut: {cut}"));

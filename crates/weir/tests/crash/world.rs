@@ -148,7 +148,8 @@ pub struct World {
     /// Whether backups are made: not of a disk that lies.
     pub backs_up: bool,
     pub weather: Weather,
-    /// A transaction was dropped when the power had failed or while it did; it may not have been rolled back.
+    /// A transaction was dropped when the power had failed or while it did; it may not have been
+    /// rolled back.
     pub dropped_in_cut: bool,
     pub counts: Counts,
     pub trace: VecDeque<String>,
@@ -421,8 +422,9 @@ impl World {
         }
     }
 
-    /// Whether it is known what a read of the `i`-th transaction sees. While the disk misbehaves, or when the power has
-    /// failed, a rollback may have failed without a word, and dirty reads of what is in memory see what it has left.
+    /// Whether it is known what a read of the `i`-th transaction sees. While the disk misbehaves,
+    /// or when the power has failed, a rollback may have failed without a word, and dirty reads of
+    /// what is in memory see what it has left.
     pub fn knows_what_is_seen(&self, i: usize) -> bool {
         let is_rolled_back = self.weather == Weather::Fair && !self.dropped_in_cut;
         is_rolled_back || self.open[i].isolation != Isolation::ReadUncommitted

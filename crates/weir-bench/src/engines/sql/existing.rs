@@ -1,7 +1,8 @@
-//! Tables that somebody made for the benchmark: with partitions, in a sharding engine, as they like.
+//! Tables that somebody made for the benchmark: with partitions, in a sharding engine, as they
+//! like.
 //!
-//! They must be empty and have the columns of [`super::statements::create_table`]; for steps that read by
-//! the secondary indexes, and for `load`, also these. They stay when the run is over.
+//! They must be empty and have the columns of [`super::statements::create_table`]; for steps that
+//! read by the secondary indexes, and for `load`, also these. They stay when the run is over.
 
 use std::collections::BTreeSet;
 

@@ -239,8 +239,8 @@ fn process(pid_file: &Path) -> std::result::Result<u32, String> {
     Ok(pid)
 }
 
-/// Figures of the storage engine, named as Weir's own where it is the same thing; none when the server
-/// doesn't answer, which the clients are going to notice.
+/// Figures of the storage engine, named as Weir's own where it is the same thing; none when the
+/// server doesn't answer, which the clients are going to notice.
 pub fn status(control: &mut Conn, family: Family) -> Vec<(String, f64)> {
     let Some(prefix) = family.prefix() else { return Vec::new() };
     let show = format!("SHOW GLOBAL STATUS LIKE '{}%'", prefix.replace('_', "\\_"));

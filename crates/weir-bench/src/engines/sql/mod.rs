@@ -1,13 +1,13 @@
 //! Any server that speaks MySQL's protocol, with the tables in one of its storage engines.
 //!
-//! The steps are the embedded engines'; each call of a [`Session`] is one statement, but for inserts with
-//! deletes, which are a transaction of several. Each client has a connection of its own, and there is one more
-//! that asks for figures once a second.
+//! The steps are the embedded engines'; each call of a [`Session`] is one statement, but for
+//! inserts with deletes, which are a transaction of several. Each client has a connection of its
+//! own, and there is one more that asks for figures once a second.
 //!
-//! The server does its work in a process of its own. When that is on this machine and may be looked at,
-//! memory, device traffic and processor time are those of its process; otherwise they are not known, and the
-//! result says so. The server's settings are not touched: memory, redo log and durability are what it has
-//! ([`facts`]), and the result tells them.
+//! The server does its work in a process of its own. When that is on this machine and may be looked
+//! at, memory, device traffic and processor time are those of its process; otherwise they are not
+//! known, and the result says so. The server's settings are not touched: memory, redo log and
+//! durability are what it has ([`facts`]), and the result tells them.
 //!
 //! | file            | what                                                    |
 //! |-----------------|---------------------------------------------------------|
@@ -41,8 +41,8 @@ use target::{Target, failed};
 /// Connects to the server that `options` names, and makes its database if need be.
 ///
 /// # Errors
-/// When there is no server, it doesn't let the user in, has no such storage engine, or has tables of
-/// the benchmark's names.
+/// When there is no server, it doesn't let the user in, has no such storage engine, or has tables
+/// of the benchmark's names.
 pub fn open(options: &EngineOptions) -> Result<Box<dyn Engine>> {
     let Some(choice) = &options.server else {
         return Err(Error::Usage("a server is named by its URL: --url mysql://user@host/".into()));
@@ -159,7 +159,8 @@ impl Server {
     }
 }
 
-/// A connection to where tables can be made, what was made for that, and the tables' storage engine.
+/// A connection to where tables can be made, what was made for that, and the tables' storage
+/// engine.
 fn make_place(
     target: &Target,
     choice: &ServerChoice,

@@ -1,11 +1,12 @@
 //! The SQL of the benchmark.
 //!
-//! Tables are `iibench`'s, with the columns' types as narrow as its own. Reads name the index to use, as the
-//! field's benchmark does, so that engines are compared rather than their statistics.
+//! Tables are `iibench`'s, with the columns' types as narrow as its own. Reads name the index to
+//! use, as the field's benchmark does, so that engines are compared rather than their statistics.
 //!
-//! The place that a range query begins at is a key of three columns. It is asked for as `iibench` asks:
-//! three ranges, joined by OR, of which the server's optimiser makes one pass over the index. A comparison of
-//! rows, `(a, b, c) >= (?, ?, ?)`, would be shorter, but isn't used for ranges by MariaDB.
+//! The place that a range query begins at is a key of three columns. It is asked for as `iibench`
+//! asks: three ranges, joined by OR, of which the server's optimiser makes one pass over the index.
+//! A comparison of rows, `(a, b, c) >= (?, ?, ?)`, would be shorter, but isn't used for ranges by
+//! MariaDB.
 
 use std::fmt::Write;
 

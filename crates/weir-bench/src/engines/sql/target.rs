@@ -30,8 +30,8 @@ pub fn failed(operation: &'static str) -> impl Fn(mysql::Error) -> Error {
     }
 }
 
-/// The server's codes for a deadlock and a lock that wasn't to be had in time: MyRocks doesn't look for deadlocks,
-/// as it is set up by default.
+/// The server's codes for a deadlock and a lock that wasn't to be had in time: MyRocks doesn't look
+/// for deadlocks, as it is set up by default.
 const CONFLICTS: [u16; 2] = [1213, 1205];
 
 /// An error in words, without the driver's wrapping.
@@ -109,7 +109,8 @@ impl Target {
             .user(Some(user))
             .pass(choice.password.clone())
             .socket(socket)
-            // The driver would leave TCP for a socket of its own accord, which isn't what was asked for.
+            // The driver would leave TCP for a socket of its own accord, which isn't what was asked
+            // for.
             .prefer_socket(false)
             .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
             // An update that changes nothing counts as a row, as with other engines.
@@ -132,7 +133,8 @@ impl Target {
         })
     }
 
-    /// Whether the server is on this machine: what it tells of processes and files can be looked at.
+    /// Whether the server is on this machine: what it tells of processes and files can be looked
+    /// at.
     pub fn is_local(&self) -> bool {
         let host = self.opts.get_ip_or_hostname();
         self.opts.get_socket().is_some()

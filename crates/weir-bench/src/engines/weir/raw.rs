@@ -1,5 +1,5 @@
-//! Rows of a raw table: they and their index entries are bytes, made and read by the benchmark as it does for
-//! engines that only know bytes. The indexes are Weir's still.
+//! Rows of a raw table: they and their index entries are bytes, made and read by the benchmark as
+//! it does for engines that only know bytes. The indexes are Weir's still.
 
 use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -179,7 +179,8 @@ fn a_row_that_purge_has_left_may_be_written_again_and_taken_back() {
     bed.assert_rows("written again");
 }
 
-/// A transaction that has deleted most rows, whose undo is of several pages: the lane's first pages, and its last.
+/// A transaction that has deleted most rows, whose undo is of several pages: the lane's first
+/// pages, and its last.
 fn with_much_undo() -> (Bed, [PageId; 4]) {
     let mut bed = Bed::new(1, 1);
     bed.fill(100);

@@ -94,7 +94,8 @@ fn is_told(bed: &Bed, look: Look, direction: Direction) -> bool {
     panic!("the scan never ends");
 }
 
-/// Where it was to go on it found what it had given before, up to a row that another transaction had written, and gave that again and again.
+/// Where it was to go on it found what it had given before, up to a row that another transaction
+/// had written, and gave that again and again.
 #[test]
 fn a_scan_of_a_leaf_whose_keys_are_out_of_order_ends() {
     let mut bed = Bed::new(1, 1);
@@ -128,7 +129,8 @@ fn a_scan_of_a_leaf_whose_keys_are_out_of_order_ends() {
     assert!(told > 0);
 }
 
-/// Empties the leaves beside such a child, merges them, drops the tree, and asserts that the child stays what it is.
+/// Empties the leaves beside such a child, merges them, drops the tree, and asserts that the child
+/// stays what it is.
 fn assert_stays(choose: impl Fn(&mut Bed, &[PageId]) -> PageId) {
     let (bed, stray, _) = with_stray(choose);
     let (tree, storage) = (bed.trees[0].0, bed.storage());

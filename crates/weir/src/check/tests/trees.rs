@@ -1,4 +1,5 @@
-//! Damage of tree pages is found, and what is wrong with a list of trees; a drop cut short is no damage.
+//! Damage of tree pages is found, and what is wrong with a list of trees; a drop cut short is no
+//! damage.
 
 use super::*;
 

@@ -25,8 +25,8 @@ struct Place {
 }
 
 impl Turns {
-    /// Waits for the turn; whether others had to be waited for. `None`: it gave up. What `gives_up` goes by is
-    /// changed before [`Turns::wake_all`] is called.
+    /// Waits for the turn; whether others had to be waited for. `None`: it gave up. What `gives_up`
+    /// goes by is changed before [`Turns::wake_all`] is called.
     pub fn take(&self, gives_up: impl Fn() -> bool) -> Option<bool> {
         let mut line = self.0.lock();
         if !line.taken {

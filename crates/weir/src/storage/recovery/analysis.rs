@@ -1,4 +1,5 @@
-//! What the log tells before it is applied: where it ends, where images are, which pages lag behind it.
+//! What the log tells before it is applied: where it ends, where images are, which pages lag behind
+//! it.
 
 use super::table::Table;
 use super::{Fault, OnProgress, Progress};
@@ -16,12 +17,14 @@ const REPORT_EVERY: u64 = 1 << 16;
 /// What the log tells of a page.
 pub(super) struct Lag {
     pub page: PageId,
-    /// Records up to here are in the image that is stored, or don't matter: the page was freed or made anew later.
+    /// Records up to here are in the image that is stored, or don't matter: the page was freed or
+    /// made anew later.
     pub done: Lsn,
     /// Its last record.
     pub last: Lsn,
     freed: bool,
-    /// It needs no image: a record makes it anew, and no frame with a change of it was ever written.
+    /// It needs no image: a record makes it anew, and no frame with a change of it was ever
+    /// written.
     pub blank: AtomicBool,
 }
 

@@ -1,7 +1,8 @@
 //! Catching up: a page that somebody wants is brought up to date before the pass comes to it.
 //!
-//! Each record tells the LSN that its page had before. So from the page's last record, which analysis has found, the
-//! records that it lacks are found backwards, one read of the log for each, and then applied forwards.
+//! Each record tells the LSN that its page had before. So from the page's last record, which
+//! analysis has found, the records that it lacks are found backwards, one read of the log for each,
+//! and then applied forwards.
 
 use super::super::pool::Behind;
 use super::super::{Fault, Storage};
@@ -12,7 +13,8 @@ use weir_page::{Lsn, PageId};
 use weir_redo::Groups;
 use weir_store::MapSlot;
 
-/// Bytes of groups that are applied with the page latched once, about, and that are kept in memory when they have been found.
+/// Bytes of groups that are applied with the page latched once, about, and that are kept in memory
+/// when they have been found.
 const TOGETHER_BYTES: usize = 1 << 20;
 
 /// A group with changes of a page.
@@ -46,7 +48,8 @@ impl Storage {
             }
             drop(latched);
             match self.apply_links(&recovery, lag, slot, frame, have) {
-                // The pass has applied some meanwhile, and the checkpoint may have followed it past what was to be read.
+                // The pass has applied some meanwhile, and the checkpoint may have followed it past
+                // what was to be read.
                 Err(_) if self.is_past(lag, slot, frame, have) => {}
                 Err(fault) if self.gives_up(&fault) => {
                     let credits = self.reserve_credits()?;
@@ -100,8 +103,8 @@ impl Storage {
     }
 }
 
-/// The groups that a page at LSN `have` lacks, the newest first. None of them is before the checkpoint `from`: an image that
-/// lacks such a group isn't the one that was written last.
+/// The groups that a page at LSN `have` lacks, the newest first. None of them is before the
+/// checkpoint `from`: an image that lacks such a group isn't the one that was written last.
 fn find_links(
     groups: &mut Groups<'_>,
     from: Lsn,

@@ -1,16 +1,18 @@
 //! Recovery of pages, from the newest checkpoint to the end of the log, while the database is open.
 //!
-//! Before it opens, the log is read for its end, for the places of images, and for the pages that lag *behind* it
-//! ([`analysis`]): not all of it, as a rule, since dirty pages are noted now and then ([`table`]). Such a page is nowhere
-//! for anybody but recovery: its slot of the page map says so ([`super::pool::Behind`]), whoever wants it has to load it,
-//! and loading it applies what the log has for it, read along the chain of its records ([`catch_up`]). Meanwhile a
-//! background thread applies the log in one pass, stretch by stretch ([`pass`]), and the checkpoint follows it. At its end
-//! no page is behind any more.
+//! Before it opens, the log is read for its end, for the places of images, and for the pages that
+//! lag *behind* it ([`analysis`]): not all of it, as a rule, since dirty pages are noted now and
+//! then ([`table`]). Such a page is nowhere for anybody but recovery: its slot of the page map says
+//! so ([`super::pool::Behind`]), whoever wants it has to load it, and loading it applies what the
+//! log has for it, read along the chain of its records ([`catch_up`]). Meanwhile a background
+//! thread applies the log in one pass, stretch by stretch ([`pass`]), and the checkpoint follows
+//! it. At its end no page is behind any more.
 //!
-//! A damaged page stops it, unless it was told to give such pages up: all of this is done before the database opens then.
+//! A damaged page stops it, unless it was told to give such pages up: all of this is done before
+//! the database opens then.
 //!
-//! Pages that are behind are written and evicted as they are, like any others. Recovery may stop at any point and run
-//! again.
+//! Pages that are behind are written and evicted as they are, like any others. Recovery may stop at
+//! any point and run again.
 
 mod analysis;
 mod catch_up;
@@ -78,7 +80,8 @@ pub struct RecoveryFigures {
     pub on_demand: AtomicU64,
     /// Damaged pages that were emptied.
     pub given_up: AtomicU64,
-    /// Transactions of which nobody knows, or that could not be taken back whole, because of damage.
+    /// Transactions of which nobody knows, or that could not be taken back whole, because of
+    /// damage.
     pub half_done: AtomicU64,
 }
 
@@ -100,7 +103,8 @@ impl Recovery {
 }
 
 impl Storage {
-    /// Opens what is stored. Its pages are brought up to date when they are wanted, and by [`Storage::recovery_step`].
+    /// Opens what is stored. Its pages are brought up to date when they are wanted, and by
+    /// [`Storage::recovery_step`].
     ///
     /// # Errors
     /// Damaged or missing files, a newer format, a full device; what is durable stays as it is.
@@ -246,7 +250,8 @@ impl Storage {
         (self.pool.behind(slot) == Some(Behind::In(frame))).then_some(latched)
     }
 
-    /// Brings a page that is behind and not in memory into a frame, as it is stored; blank if nothing of that is needed.
+    /// Brings a page that is behind and not in memory into a frame, as it is stored; blank if
+    /// nothing of that is needed.
     fn bring_in(&self, lag: &Lag, slot: &MapSlot, claim: &Claim<'_>) -> Result<(), Fault> {
         if !lag.blank.load(Ordering::Acquire) {
             let loaded = self.load_claimed(lag.page, slot, claim);
@@ -267,8 +272,8 @@ impl Storage {
         Ok(())
     }
 
-    /// Applies those of these groups, in order, that the page lacks. `false` if one of them doesn't continue what the page
-    /// is then.
+    /// Applies those of these groups, in order, that the page lacks. `false` if one of them doesn't
+    /// continue what the page is then.
     ///
     /// # Errors
     /// A group can't be applied. The database has stopped then: the page may be changed by half.
@@ -329,7 +334,8 @@ impl Storage {
         let is_hot = state.add_links(links);
         let mut list = self.pool.flush.lock();
         if state.state.load(Ordering::Relaxed) & DIRTY == 0 {
-            // The pass doesn't come by a change that a page lacks: all that were just made lie behind.
+            // The pass doesn't come by a change that a page lacks: all that were just made lie
+            // behind.
             let rec_lsn = Lsn(self.replayed.load(Ordering::Acquire));
             state.rec_lsn.store(rec_lsn.0, Ordering::Relaxed);
             let again = state.state.fetch_or(DIRTY, Ordering::Relaxed) & WRITING != 0;
@@ -369,7 +375,8 @@ impl Drop for Latched<'_> {
     }
 }
 
-/// Applies what a group has for a page; the number of records. `None` if it doesn't continue what the page is.
+/// Applies what a group has for a page; the number of records. `None` if it doesn't continue what
+/// the page is.
 fn apply_group(
     id: PageId,
     lsn: Lsn,
@@ -406,8 +413,8 @@ fn prev_of(logged: &Logged<'_>, page: PageId) -> Option<Lsn> {
     (redo.second_page() == Some(page)).then_some(logged.prev_undo)
 }
 
-/// A record continues another state of its page than the one that is there: an image or a part of the
-/// log was lost.
+/// A record continues another state of its page than the one that is there: an image or a part of
+/// the log was lost.
 fn broken_chain(lsn: Lsn, page: PageId, prev: Lsn, found: Lsn) -> Fault {
     let what =
         format!("it changes page {page} as of LSN {prev}, but the page is as of LSN {found}");
@@ -549,7 +556,8 @@ mod tests {
         assert_eq!(storage.write_next(1, Reason::Checkpoint).unwrap(), 0);
     }
 
-    /// Its image is damaged, and the pass had passed over the record that makes it anew when the checkpoint moved.
+    /// Its image is damaged, and the pass had passed over the record that makes it anew when the
+    /// checkpoint moved.
     #[test]
     fn a_page_made_anew_instead_of_its_damaged_image_outlives_a_crash() {
         let (disk, storage, page) = create();
@@ -579,7 +587,8 @@ mod tests {
         }
     }
 
-    /// It was said to be open from then on: a damaged map block would have passed for a write cut short.
+    /// It was said to be open from then on: a damaged map block would have passed for a write cut
+    /// short.
     #[test]
     fn a_database_whose_log_finds_no_space_stays_cleanly_shut_down() {
         let (disk, storage, _) = create();
@@ -601,7 +610,8 @@ mod tests {
         assert!(!is_clean());
     }
 
-    /// Who waited for space in the log, which recovery was to free, had all the frames that it needed.
+    /// Who waited for space in the log, which recovery was to free, had all the frames that it
+    /// needed.
     #[test]
     fn recovery_has_frames_whoever_waits_for_it() {
         let (disk, storage, page) = create();
@@ -633,7 +643,8 @@ mod tests {
         assert!(ends);
     }
 
-    /// One page is changed for ever, and nothing else asks for a write: neither the log's space nor memory.
+    /// One page is changed for ever, and nothing else asks for a write: neither the log's space nor
+    /// memory.
     #[test]
     fn a_page_that_changes_all_the_time_is_soon_caught_up() {
         let disk = SimDisk::new(1);
@@ -674,7 +685,8 @@ mod tests {
         assert!(storage.note_dirty_pages().unwrap());
     }
 
-    /// The control file hadn't been told of it, and a log that ends in damage was taken for one that ends there.
+    /// The control file hadn't been told of it, and a log that ends in damage was taken for one
+    /// that ends there.
     #[test]
     fn what_the_page_map_tells_of_was_in_the_log() {
         let (disk, storage, _) = create();
@@ -704,8 +716,9 @@ mod tests {
         }
     }
 
-    /// The older slot was taken for what there was, and the log doesn't tell all that the newer one did: some of that is from
-    /// before the checkpoint, or the dirty page table. Older images were taken for pages.
+    /// The older slot was taken for what there was, and the log doesn't tell all that the newer one
+    /// did: some of that is from before the checkpoint, or the dirty page table. Older images were
+    /// taken for pages.
     #[test]
     fn a_rotten_map_block_that_was_synced_is_no_write_cut_short() {
         for with_table in [false, true] {
@@ -718,7 +731,8 @@ mod tests {
                 assert_eq!(storage.write_pages(&[frame], Reason::Checkpoint).unwrap(), 1);
             };
             let dirty = [Redo::OverflowLink { page: others[0], next: PageId(9) }];
-            // What keeps the checkpoint from the place of the last image, and from that of the first, too.
+            // What keeps the checkpoint from the place of the last image, and from that of the
+            // first, too.
             if with_table {
                 change(&storage, others[0], &dirty);
             }
@@ -750,8 +764,9 @@ mod tests {
         }
     }
 
-    /// The sync of a map block had failed, which the system takes for done after a restart; then the dirty page table relied on the
-    /// block, and a power cut took it away. Older images were taken for pages.
+    /// The sync of a map block had failed, which the system takes for done after a restart; then
+    /// the dirty page table relied on the block, and a power cut took it away. Older images were
+    /// taken for pages.
     #[test]
     fn map_blocks_are_durable_before_a_table_relies_on_them() {
         let (disk, storage, page) = create();

@@ -1,8 +1,9 @@
-//! The pass: the log is applied in order, from the checkpoint to where it ended when the database was opened.
+//! The pass: the log is applied in order, from the checkpoint to where it ended when the database
+//! was opened.
 //!
-//! It goes stretch by stretch: of each, the groups of one page are applied together, page after page, so that a page is
-//! brought in and latched once. Pages that are up to date already are passed over; those that have to be read are read together.
-//! The checkpoint follows the pass.
+//! It goes stretch by stretch: of each, the groups of one page are applied together, page after
+//! page, so that a page is brought in and latched once. Pages that are up to date already are
+//! passed over; those that have to be read are read together. The checkpoint follows the pass.
 
 use super::super::pool::Behind;
 use super::super::{Fault, Storage};
@@ -141,7 +142,8 @@ impl Storage {
         STRETCH_BYTES.min(of_log).min(of_memory)
     }
 
-    /// Applies the next `bytes` of the log, about, or as much as pages have been read for; whether there was any.
+    /// Applies the next `bytes` of the log, about, or as much as pages have been read for; whether
+    /// there was any.
     ///
     /// # Errors
     /// Where it could not go on. The next step tries the same page again.
@@ -170,7 +172,8 @@ impl Storage {
         }
         if stretch.next == stretch.lacking.len() {
             let at = stretch.end;
-            // A page whose image is damaged may be made anew from a record that the pass has passed over.
+            // A page whose image is damaged may be made anew from a record that the pass has passed
+            // over.
             if !self.is_giving_up() {
                 self.replayed.store(at.0, Ordering::Release);
             }
@@ -180,7 +183,8 @@ impl Storage {
         Ok(true)
     }
 
-    /// Loads the next pages that lack something of a stretch; returns up to what of that they are there.
+    /// Loads the next pages that lack something of a stretch; returns up to what of that they are
+    /// there.
     fn read_for(&self, recovery: &Recovery, stretch: &Stretch) -> Result<usize, Fault> {
         let most = self.load_many_max().min(READ_TOGETHER);
         let (mut missing, mut at) = (Vec::new(), stretch.next);
@@ -206,10 +210,11 @@ impl Storage {
         Ok(at)
     }
 
-    /// Applies these groups, in order, to a page, as far as it lacks them. Nobody waits for a page with another one latched.
+    /// Applies these groups, in order, to a page, as far as it lacks them. Nobody waits for a page
+    /// with another one latched.
     ///
-    /// What the log has for a page from before it was made anew may not continue what is stored of it. Its own chain, which
-    /// goes no further back than it must, tells.
+    /// What the log has for a page from before it was made anew may not continue what is stored of
+    /// it. Its own chain, which goes no further back than it must, tells.
     fn apply_to(
         &self,
         recovery: &Recovery,

@@ -1,10 +1,11 @@
 //! The dirty page table: what analysis would otherwise have to find in the log.
 //!
-//! Now and then, as the log grows, all dirty pages are noted with their last LSNs, after everything that was relocated or
-//! freed before has been written to the page map. Recovery then reads the log from the table's LSN on, not from the
-//! checkpoint, to know where it ends and which pages lag behind it (a fuzzy checkpoint as in ARIES; Mohan et al., 1992).
-//! The control file says which table counts. Without it, or with one that is broken or too old, recovery reads more, and
-//! finds the same.
+//! Now and then, as the log grows, all dirty pages are noted with their last LSNs, after everything
+//! that was relocated or freed before has been written to the page map. Recovery then reads the log
+//! from the table's LSN on, not from the checkpoint, to know where it ends and which pages lag
+//! behind it (a fuzzy checkpoint as in ARIES; Mohan et al., 1992). The control file says which
+//! table counts. Without it, or with one that is broken or too old, recovery reads more, and finds
+//! the same.
 //!
 //! File `dirty`, little endian:
 //!
@@ -22,8 +23,9 @@
 //! | 64 | | 0 |
 //! | 4096 | | entries, by page id, and zeros up to a whole block |
 //!
-//! An entry is two varints ([`weir_page::varint`]): how much higher its page id is than that of the entry before (of the
-//! first: the id), and how far its page's last LSN lies before the one at 32, in units of 8 bytes.
+//! An entry is two varints ([`weir_page::varint`]): how much higher its page id is than that of the
+//! entry before (of the first: the id), and how far its page's last LSN lies before the one at 32,
+//! in units of 8 bytes.
 
 use super::super::pool::{DIRTY, FREED, FREEING, WRITING};
 use super::super::{Fault, Storage};
@@ -41,7 +43,8 @@ const ENTRY: u64 = 6;
 /// Bytes written or read at once.
 const CHUNK: usize = 1 << 20;
 
-/// The log grows by this much from one table to the next, at least, and so many times as much as the table has bytes.
+/// The log grows by this much from one table to the next, at least, and so many times as much as
+/// the table has bytes.
 const EVERY_BYTES: u64 = 32 << 20;
 const TIMES_OWN_BYTES: u64 = 16;
 
@@ -56,8 +59,8 @@ pub(in crate::storage) struct Table {
 }
 
 impl Storage {
-    /// Makes a table if the log has grown enough since the last, or since there was no room for one. `false`: not needed, or
-    /// not possible at this moment.
+    /// Makes a table if the log has grown enough since the last, or since there was no room for
+    /// one. `false`: not needed, or not possible at this moment.
     ///
     /// # Errors
     /// Those of writing the page map and the table.
@@ -72,7 +75,8 @@ impl Storage {
         self.note_dirty_pages()
     }
 
-    /// Makes a table; `false` if this is not the moment for it, or the device is full: the last one counts on then.
+    /// Makes a table; `false` if this is not the moment for it, or the device is full: the last one
+    /// counts on then.
     ///
     /// # Errors
     /// Those of writing the page map and the table.
@@ -104,7 +108,8 @@ impl Storage {
         self.disk.rename(NEW, NAME)?;
         self.redo.sync_names()?;
         self.tabled.store(at.0, Ordering::Relaxed);
-        // It counts from here on: a table that was left behind, say beside files from a backup, doesn't.
+        // It counts from here on: a table that was left behind, say beside files from a backup,
+        // doesn't.
         self.write_control(&mut noted, &self.control(self.redo.checkpoint(), durable, false))?;
         Ok(true)
     }
@@ -115,8 +120,9 @@ impl Storage {
         Table::read(&*self.disk, self.database_id).filter(|table| table.at == at)
     }
 
-    /// All dirty pages with their last LSNs, by their ids. Whoever has appended to the log before this begins is waited for: he holds the
-    /// latches of what he has changed. `None` if a page is being freed whose image is just being written.
+    /// All dirty pages with their last LSNs, by their ids. Whoever has appended to the log before
+    /// this begins is waited for: he holds the latches of what he has changed. `None` if a page is
+    /// being freed whose image is just being written.
     fn dirty_pages(&self) -> Option<Vec<(PageId, Lsn)>> {
         let mut pages = Vec::with_capacity(self.pool.dirty_pages() as usize);
         for frame in &self.pool.frames {
@@ -200,7 +206,8 @@ impl Table {
         input.rest().is_empty()
     }
 
-    /// The table of this database, if there is a whole one that can be read: without it recovery takes longer.
+    /// The table of this database, if there is a whole one that can be read: without it recovery
+    /// takes longer.
     pub fn read(disk: &dyn Disk, database_id: u64) -> Option<Table> {
         Table::try_read(disk, database_id).unwrap_or(None)
     }
@@ -331,7 +338,8 @@ mod tests {
         }
     }
 
-    /// The log's own sync, which came next, succeeded: it took the names of its new files for durable.
+    /// The log's own sync, which came next, succeeded: it took the names of its new files for
+    /// durable.
     #[test]
     fn names_that_can_not_be_made_durable_stop_a_log_that_is_just_made_longer() {
         let sim = SimDisk::new(1);

@@ -1,5 +1,5 @@
-//! What a scan copies of a leaf: the versions that its look gives, under the leaf's latch; and how it has the leaves
-//! read that come next.
+//! What a scan copies of a leaf: the versions that its look gives, under the leaf's latch; and how
+//! it has the leaves read that come next.
 
 use super::{Direction, EntryPlace, Look, Range, Scan, ScanStop};
 use crate::lock::RangeMode;
@@ -19,7 +19,8 @@ const ENTRIES_PER_LEAF_AHEAD: usize = 64;
 const ROOM_AT_ONCE: usize = 16 << 10;
 /// Entries of a leaf that the CPU is told of before they are copied.
 const CELLS_AHEAD: usize = 6;
-/// It is noted that all entries of a part of a leaf are dead if there are so many: others are gone through soon.
+/// It is noted that all entries of a part of a leaf are dead if there are so many: others are gone
+/// through soon.
 const WORTH_NOTING: usize = 16;
 
 impl Scan {
@@ -61,7 +62,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Takes what was copied out, and makes room for as many entries as are to be copied, if they are like those.
+    /// Takes what was copied out, and makes room for as many entries as are to be copied, if they
+    /// are like those.
     fn make_room(&mut self) {
         let entry = self.copies.bytes.len() / self.copies.entries.len().max(1);
         self.copies.clear();
@@ -69,7 +71,8 @@ impl Scan {
         self.copies.entries.reserve(self.most.min(ROOM_AT_ONCE / size_of::<EntryPlace>()));
     }
 
-    /// Reads the leaf that is missing together with those behind it, and has more read meanwhile from now on.
+    /// Reads the leaf that is missing together with those behind it, and has more read meanwhile
+    /// from now on.
     fn read_from_here(&mut self, s: &Storage) {
         if self.most < READ_AHEAD_FROM {
             return;
@@ -97,7 +100,8 @@ impl Scan {
         self.tree.leaves_between(s, from, to, most)
     }
 
-    /// Passes over what is known to be dead where the scan is, locked if what is read is; whether there was any.
+    /// Passes over what is known to be dead where the scan is, locked if what is read is; whether
+    /// there was any.
     fn pass_dead(&mut self, look: Look) -> Result<bool, ScanStop> {
         let snapshot = match look {
             Look::At(view) => view.snapshot,
@@ -117,8 +121,8 @@ impl Scan {
         Ok(true)
     }
 
-    /// The leaf has nothing in these slots that the scan gives: notes the part of the range, which they are, if all of
-    /// them are dead.
+    /// The leaf has nothing in these slots that the scan gives: notes the part of the range, which
+    /// they are, if all of them are dead.
     #[cold]
     fn note_if_dead(&self, leaf: &LeafRead<'_>, slots: std::ops::Range<usize>) {
         let mut since = 0;
@@ -195,8 +199,9 @@ impl Scan {
         Ok(())
     }
 
-    /// Leaves the first row that others have locked to be read later, and what lies behind it: who holds it may be
-    /// about to write it, which a range that covers it would keep from that. `range` is what was left before.
+    /// Leaves the first row that others have locked to be read later, and what lies behind it: who
+    /// holds it may be about to write it, which a range that covers it would keep from that.
+    /// `range` is what was left before.
     fn leave_locked(
         &mut self,
         leaf: &LeafRead<'_>,
@@ -218,8 +223,8 @@ impl Scan {
         self.go_on_with(leaf, key, true)
     }
 
-    /// What is left of the range begins with a key; `has_passed`: behind some entries of it. A scan that came to the same
-    /// place again and again would never end.
+    /// What is left of the range begins with a key; `has_passed`: behind some entries of it. A scan
+    /// that came to the same place again and again would never end.
     fn go_on_with(
         &mut self,
         leaf: &LeafRead<'_>,
@@ -370,9 +375,9 @@ impl Scan {
         Ok(())
     }
 
-    /// The first of these entries could not be copied. If that lacks an undo page, finds those that it and the entries
-    /// behind it lack, as far as they are to be copied, to be read together; up to one that needs another turn: so long
-    /// has the leaf been latched.
+    /// The first of these entries could not be copied. If that lacks an undo page, finds those that
+    /// it and the entries behind it lack, as far as they are to be copied, to be read together; up
+    /// to one that needs another turn: so long has the leaf been latched.
     #[cold]
     fn look_for_undo(
         &mut self,
@@ -494,7 +499,8 @@ fn leads_back(leaf: &LeafRead<'_>) -> Restart<ScanStop> {
     Restart::Error(Fault::stray_page(leaf.page()).into())
 }
 
-/// The leaf's keys are not in the order of its slots, or of their heads, whatever its checksum says.
+/// The leaf's keys are not in the order of its slots, or of their heads, whatever its checksum
+/// says.
 #[cold]
 fn out_of_order(leaf: &LeafRead<'_>) -> ScanStop {
     Fault::page(leaf.page(), "has keys that are out of order, though its checksum is right").into()

@@ -1,7 +1,8 @@
 //! Commits, snapshots, the horizon and trims beside one another, by shuttle:
 //! `cargo test -p weir --features shuttle --lib interleavings`.
 //!
-//! [`Order`] takes the steps of `Transactions` in their order; the table and the snapshots are the real ones.
+//! [`Order`] takes the steps of `Transactions` in their order; the table and the snapshots are the
+//! real ones.
 
 use super::{State, StatusTable};
 use crate::txn::snapshots::Snapshots;

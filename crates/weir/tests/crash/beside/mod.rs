@@ -1,8 +1,10 @@
-//! Crashes beside threads: workers, each with rows of its own on pages of all, those of the database, and a companion that does
-//! what the [`Scene`] says. Recovery goes on beside them, and is crashed again.
+//! Crashes beside threads: workers, each with rows of its own on pages of all, those of the
+//! database, and a companion that does what the [`Scene`] says. Recovery goes on beside them, and
+//! is crashed again.
 //!
-//! A worker knows what it has committed. One of its rows has the number of its last transaction: after a crash that tells which was the last. So
-//! it goes on at once, with rows that are not recovered yet, or all of them are compared first. What depends on threads doesn't repeat: a seed
+//! A worker knows what it has committed. One of its rows has the number of its last transaction:
+//! after a crash that tells which was the last. So it goes on at once, with rows that are not
+//! recovered yet, or all of them are compared first. What depends on threads doesn't repeat: a seed
 //! is where to begin.
 
 mod model;
@@ -28,7 +30,8 @@ enum Scene {
     Backups,
     /// Nothing else: a long log is recovered.
     Recovery,
-    /// The log's capacity goes up and down; the next start asks for this one, for another, or for none.
+    /// The log's capacity goes up and down; the next start asks for this one, for another, or for
+    /// none.
     Capacity,
     All,
 }
@@ -159,7 +162,8 @@ impl Beside {
         });
     }
 
-    /// Cuts the power or kills the process, of a database that is dropped already; what that leaves of what was acknowledged.
+    /// Cuts the power or kills the process, of a database that is dropped already; what that leaves
+    /// of what was acknowledged.
     fn crash(&mut self) -> Survives {
         self.disk.power_off();
         let killed = self.rng.u8(..4) == 0;

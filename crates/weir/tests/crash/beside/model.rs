@@ -111,7 +111,8 @@ impl Model {
         self.now.apply(last);
     }
 
-    /// The state after the transaction of this number, and how many of `commits` that are; `None` if there is none.
+    /// The state after the transaction of this number, and how many of `commits` that are; `None`
+    /// if there is none.
     pub fn after(&self, number: u64) -> Option<(State, usize)> {
         let mut state = self.base.clone();
         let mut commits = self.commits.iter();

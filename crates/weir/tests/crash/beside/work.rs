@@ -12,7 +12,8 @@ use weir::{
 };
 use weir_os::SimDisk;
 
-/// The row with the number of a worker's last transaction, and those that all write: behind all others.
+/// The row with the number of a worker's last transaction, and those that all write: behind all
+/// others.
 pub const NUMBER_AT: u64 = 1 << 40;
 pub const SHARED_AT: u64 = 1 << 41;
 
