@@ -156,8 +156,8 @@ typedef struct WeirAlteration WeirAlteration;
 // A backup that is being made.
 typedef struct WeirBackup WeirBackup;
 
-// Ends waits of a connection from other threads: of its transactions for locks, and of its changes of
-// definitions. One serves all of a connection, one after the other.
+// Ends waits of a connection from other threads: of its transactions for locks, and of its changes
+// of definitions. One serves all of a connection, one after the other.
 typedef struct WeirCanceller WeirCanceller;
 
 // An open database.
@@ -237,13 +237,14 @@ typedef struct WeirEntry {
   struct WeirBytes value;
 } WeirEntry;
 
-// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What `out` points to is
-// valid until the next call.
+// Makes the entry of a row, whose primary key is `key`, in the new index number `which`. What
+// `out` points to is valid until the next call.
 typedef enum WeirResult (*WeirEntryCallback)(void *context, uint32_t which, struct WeirBytes key, struct WeirBytes row, struct WeirEntry *out);
 
-// Called while a database is recovered. While the log is read for its end, by whoever opens it: `all_bytes` is 0 and
-// `done_bytes` is what was read. Then, once by whoever opens it and from then on by a thread of its own while the database is
-// open: `done_bytes` of `all_bytes` are applied, none at first and all at last.
+// Called while a database is recovered. While the log is read for its end, by whoever opens it:
+// `all_bytes` is 0 and `done_bytes` is what was read. Then, once by whoever opens it and from then
+// on by a thread of its own while the database is open: `done_bytes` of `all_bytes` are applied,
+// none at first and all at last.
 typedef void (*WeirRecoveryCallback)(uint64_t done_bytes, uint64_t all_bytes);
 
 // How to open a database.
@@ -260,7 +261,8 @@ typedef struct WeirOptions {
   double dirty_limit;
   // Whether recovery empties pages that are damaged, for good, and goes on.
   bool give_up_damaged;
-  // Whether most entries of secondary indexes are staged, also those whose leaf is in memory: for tests.
+  // Whether most entries of secondary indexes are staged, also those whose leaf is in memory:
+  // for tests.
   bool stages_most;
   // Is told of the progress of recovery; may be null.
   WeirRecoveryCallback on_recovery;
@@ -337,7 +339,8 @@ typedef struct WeirLockInfo {
   uint64_t waits_for;
 } WeirLockInfo;
 
-// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed over.
+// Called with a lock, whose bytes are valid during the call. `context` is what the caller handed
+// over.
 typedef void (*WeirLockCallback)(void *context, const struct WeirLockInfo *info);
 
 // A circle of waits that was broken.
@@ -348,8 +351,8 @@ typedef struct WeirDeadlock {
   uint64_t victim;
 } WeirDeadlock;
 
-// Called with a wait in a deadlock, whose bytes are valid during the call, and the number of the connection, as
-// `weir_canceller_open` was told, or 0. `context` is what the caller handed over.
+// Called with a wait in a deadlock, whose bytes are valid during the call, and the number of the
+// connection, as `weir_canceller_open` was told, or 0. `context` is what the caller handed over.
 typedef void (*WeirDeadlockCallback)(void *context, const struct WeirLockInfo *info, uint64_t connection);
 
 // One end of a range.
@@ -397,7 +400,8 @@ typedef struct WeirBatch {
   bool current;
 } WeirBatch;
 
-// Called with a figure and its name, which is valid for ever. `context` is what the caller handed over.
+// Called with a figure and its name, which is valid for ever. `context` is what the caller handed
+// over.
 typedef void (*WeirFigureCallback)(void *context, struct WeirBytes name, uint64_t value);
 
 // What a thread has done to pages.
@@ -432,16 +436,16 @@ typedef struct WeirIndexFigures {
   uint64_t staged_leaf_pages;
 } WeirIndexFigures;
 
-// Appends where each part of a key ends to `ends`, which has room for as many as were asked for; returns how
-// many there are.
+// Appends where each part of a key ends to `ends`, which has room for as many as were asked for;
+// returns how many there are.
 typedef size_t (*WeirSplitCallback)(void *context, struct WeirBytes key, size_t *ends);
 
-// Called in the thread of a transaction that begins to wait for a lock, with the owners of those in its way
-// that have one. It must not call the engine.
+// Called in the thread of a transaction that begins to wait for a lock, with the owners of those
+// in its way that have one. It must not call the engine.
 typedef void (*WeirWaitCallback)(void *const *owners, size_t count);
 
-// Which of two owners' transactions, in a deadlock, is rather to be rolled back: below 0 the first, above 0 the
-// other, 0 either. It must not call the engine.
+// Which of two owners' transactions, in a deadlock, is rather to be rolled back: below 0 the
+// first, above 0 the other, 0 either. It must not call the engine.
 typedef int32_t (*WeirVictimCallback)(void *one, void *other);
 
 // Called in a thread that is about to block, or goes on. It must not call the engine.
@@ -466,18 +470,18 @@ void weir_ahead_close(struct WeirAhead *ahead);
 // `ahead` is a handle.
 void weir_ahead_begin(struct WeirAhead *ahead, uint64_t number);
 
-// To be asked before the row of an index's entry, or a range, is looked up: of how many entries or ranges, from this one on, the
-// rows or beginnings are to be read together now, by `weir_read_ahead`; 0 for none. `number`: that of the entry or range, from 0
-// on. `known`: how many are known, from this one on.
+// To be asked before the row of an index's entry, or a range, is looked up: of how many entries or
+// ranges, from this one on, the rows or beginnings are to be read together now, by
+// `weir_read_ahead`; 0 for none. `number`: that of the entry or range, from 0 on. `known`: how
+// many are known, from this one on.
 //
 // # Safety
 // `ahead` is a handle.
-size_t weir_ahead_due(struct WeirAhead *ahead,
-                      uint64_t number,
-                      size_t known);
+size_t weir_ahead_due(struct WeirAhead *ahead, uint64_t number, size_t known);
 
-// Reads what keys lead to that are about to be looked up, side by side: rows ([`crate::table::WEIR_PRIMARY`]), or
-// entries of an index, of which the beginnings of keys will do. What can't be read is left to who looks it up.
+// Reads what keys lead to that are about to be looked up, side by side: rows
+// ([`crate::table::WEIR_PRIMARY`]), or entries of an index, of which the beginnings of keys will
+// do. What can't be read is left to who looks it up.
 //
 // # Safety
 // `transaction` and `table` are handles; `keys` has `count` keys, all readable.
@@ -495,12 +499,12 @@ enum WeirResult weir_alteration_begin(const struct WeirDatabase *database,
                                       struct WeirPatience patience,
                                       struct WeirAlteration **out);
 
-// Adds a table, and what is to happen to it. If it is to get indexes, those who are writing to it are waited for. After an error the
-// alteration can only be dropped, here and below.
+// Adds a table, and what is to happen to it. If it is to get indexes, those who are writing to it
+// are waited for. After an error the alteration can only be dropped, here and below.
 //
 // # Safety
-// `alteration` is a handle; the change's table is a handle, and its names and indexes are readable; the canceller
-// is a handle or null.
+// `alteration` is a handle; the change's table is a handle, and its names and indexes are
+// readable; the canceller is a handle or null.
 enum WeirResult weir_alteration_add(struct WeirAlteration *alteration,
                                     struct WeirPatience patience,
                                     const struct WeirTableChange *change);
@@ -508,7 +512,8 @@ enum WeirResult weir_alteration_add(struct WeirAlteration *alteration,
 // Builds the new indexes of all tables, while others read and write them.
 //
 // # Safety
-// `alteration` is a handle; `callback` may be called with the tables' contexts; the canceller is a handle or null.
+// `alteration` is a handle; `callback` may be called with the tables' contexts; the canceller is a
+// handle or null.
 enum WeirResult weir_alteration_build(struct WeirAlteration *alteration,
                                       struct WeirPatience patience,
                                       WeirEntryCallback callback);
@@ -524,8 +529,8 @@ enum WeirResult weir_alteration_set_meta(struct WeirAlteration *alteration,
 // Does all of it, or nothing, after waiting for those who use the tables.
 //
 // # Safety
-// `alteration` is a handle, given back by this; `callback` may be called with the tables' contexts; the canceller is a
-// handle or null.
+// `alteration` is a handle, given back by this; `callback` may be called with the tables'
+// contexts; the canceller is a handle or null.
 enum WeirResult weir_alteration_finish(struct WeirAlteration *alteration,
                                        struct WeirPatience patience,
                                        WeirEntryCallback callback);
@@ -570,13 +575,12 @@ enum WeirResult weir_open(struct WeirBytes directory,
                           const struct WeirOptions *options,
                           struct WeirDatabase **out);
 
-// Closes a database; `clean` writes all pages first, so that the next opening has nothing to do. Its
-// tables, transactions and scans must have been given back.
+// Closes a database; `clean` writes all pages first, so that the next opening has nothing to do.
+// Its tables, transactions and scans must have been given back.
 //
 // # Safety
 // `database` is a handle, given back by this.
-enum WeirResult weir_close(struct WeirDatabase *database,
-                           bool clean);
+enum WeirResult weir_close(struct WeirDatabase *database, bool clean);
 
 // Makes all that was committed durable on the device.
 //
@@ -632,8 +636,8 @@ enum WeirResult weir_rollback_prepared(const struct WeirDatabase *database,
 // What the thread's last failure says. Valid until its next call that can fail.
 const char *weir_error_message(void);
 
-// Has `weir_error_message` say this until the thread's next failure: for failures that the caller finds; or
-// nothing, so that it can tell later whether there was one.
+// Has `weir_error_message` say this until the thread's next failure: for failures that the caller
+// finds; or nothing, so that it can tell later whether there was one.
 //
 // # Safety
 // `text` is readable.
@@ -645,12 +649,12 @@ const char *weir_error_index(void);
 // The key, in that index, of the thread's last duplicate. Valid until its next call that can fail.
 struct WeirBytes weir_error_key(void);
 
-// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was inserted then;
-// inserted one after the other, the rows tell it.
+// Inserts rows with all their index entries. A duplicate isn't told by its name: nothing was
+// inserted then; inserted one after the other, the rows tell it.
 //
 // # Safety
-// `transaction` and `table` are handles; `rows` points to `count` rows, `indexes` to `index_count` indexes'
-// entries; all are readable.
+// `transaction` and `table` are handles; `rows` points to `count` rows, `indexes` to `index_count`
+// indexes' entries; all are readable.
 enum WeirResult weir_insert_many(struct WeirTransaction *transaction,
                                  const struct WeirTable *table,
                                  const struct WeirPair *rows,
@@ -669,8 +673,8 @@ enum WeirResult weir_delete_many(struct WeirTransaction *transaction,
                                  const struct WeirEntries *indexes,
                                  size_t index_count);
 
-// Hands out all transactions that have written and not ended, oldest first. Who has only read isn't among them: its snapshot is
-// told by `weir_snapshots`, and its locks by `weir_locks`.
+// Hands out all transactions that have written and not ended, oldest first. Who has only read
+// isn't among them: its snapshot is told by `weir_snapshots`, and its locks by `weir_locks`.
 //
 // # Safety
 // `database` is a handle; `callback` may be called with `context`.
@@ -686,17 +690,15 @@ void weir_snapshots(const struct WeirDatabase *database,
                     WeirSnapshotCallback callback,
                     void *context);
 
-// Hands out all locks that are explicit or waited for. Rows that a transaction has written are locked by
-// that alone.
+// Hands out all locks that are explicit or waited for. Rows that a transaction has written are
+// locked by that alone.
 //
 // # Safety
 // `database` is a handle; `callback` may be called with `context`.
-void weir_locks(const struct WeirDatabase *database,
-                WeirLockCallback callback,
-                void *context);
+void weir_locks(const struct WeirDatabase *database, WeirLockCallback callback, void *context);
 
-// Whether there was a deadlock since the database was opened: tells of the last one, and hands out its waits, each for the
-// transaction of the next, the last for that of the first.
+// Whether there was a deadlock since the database was opened: tells of the last one, and hands out
+// its waits, each for the transaction of the next, the last for that of the first.
 //
 // # Safety
 // `database` is a handle; `deadlock` may be written; `callback` may be called with `context`.
@@ -718,30 +720,31 @@ enum WeirResult weir_scan_open(struct WeirTransaction *transaction,
                                enum WeirLock lock,
                                struct WeirScan **out);
 
-// The next entry, and those behind it that were read with it, which count as given; `rest` may be null.
-// Their bytes are valid until the scan is used again.
+// The next entry, and those behind it that were read with it, which count as given; `rest` may be
+// null. Their bytes are valid until the scan is used again.
 //
 // # Safety
-// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out` and
-// `rest` may be written.
+// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `out`
+// and `rest` may be written.
 enum WeirResult weir_scan_next(struct WeirScan *scan,
                                struct WeirTransaction *transaction,
                                struct WeirScanned *out,
                                struct WeirBatch *rest);
 
-// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index: who had to
-// wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry now, may find that
-// entry further on. What was given together with it isn't valid any more.
+// Has what lies behind `key`, which the scan has given, read anew. For locking reads by an index:
+// who had to wait for an entry's row (`weir_lock_waits`), or finds that the row has another entry
+// now, may find that entry further on. What was given together with it isn't valid any more.
 //
 // # Safety
 // `scan` is a handle; `key` is readable.
-void weir_scan_behind(struct WeirScan *scan,
-                      struct WeirBytes key);
+void weir_scan_behind(struct WeirScan *scan, struct WeirBytes key);
 
-// As `weir_scan_behind`; a scan without locks at `ReadCommitted` sees from there on what is committed now.
+// As `weir_scan_behind`; a scan without locks at `ReadCommitted` sees from there on what is
+// committed now.
 //
 // # Safety
-// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `key` is readable.
+// `scan` and `transaction` are handles, the latter of the transaction that began the scan; `key`
+// is readable.
 enum WeirResult weir_scan_behind_as_of_now(struct WeirScan *scan,
                                            struct WeirTransaction *transaction,
                                            struct WeirBytes key);
@@ -761,8 +764,8 @@ void weir_status(const struct WeirDatabase *database, WeirFigureCallback callbac
 // What the calling thread has done, in all databases, since it last called this.
 struct WeirWork weir_take_work(void);
 
-// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it uses it: also in
-// a transaction whose snapshot is older.
+// Creates a table. `meta` is kept for the caller. With `is_own` only the connection that makes it
+// uses it: also in a transaction whose snapshot is older.
 //
 // # Safety
 // `database` is a handle; `name`, `meta` and the `count` indexes are readable.
@@ -795,7 +798,8 @@ enum WeirResult weir_table_drop(const struct WeirDatabase *database,
                                 struct WeirBytes name,
                                 struct WeirPatience patience);
 
-// From now on snapshots from before can't read the table: of a copy that takes another table's place.
+// From now on snapshots from before can't read the table: of a copy that takes another table's
+// place.
 //
 // # Safety
 // `database` is a handle; the name is readable; the canceller is a handle or null.
@@ -806,8 +810,8 @@ enum WeirResult weir_table_hide_from_older(const struct WeirDatabase *database,
 // Gives a table another name. `meta` replaces what the caller keeps with it; null: that stays.
 //
 // # Safety
-// `database` is a handle; the names, and `meta` unless it is null, are readable; the canceller is a handle
-// or null.
+// `database` is a handle; the names, and `meta` unless it is null, are readable; the canceller is
+// a handle or null.
 enum WeirResult weir_table_rename(const struct WeirDatabase *database,
                                   struct WeirBytes from,
                                   struct WeirBytes to,
@@ -823,13 +827,13 @@ enum WeirResult weir_tables_truncate(const struct WeirDatabase *database,
                                      size_t count,
                                      struct WeirPatience patience);
 
-// Fills the pages of a table and of its indexes anew, where that frees many, and makes the data file shorter where much of it
-// is free; others go on meanwhile. What was done when patience ends stays.
+// Fills the pages of a table and of its indexes anew, where that frees many, and makes the data
+// file shorter where much of it is free; others go on meanwhile. What was done when patience ends
+// stays.
 //
 // # Safety
 // `table` is a handle; the canceller is a handle or null.
-enum WeirResult weir_table_reorganize(const struct WeirTable *table,
-                                      struct WeirPatience patience);
+enum WeirResult weir_table_reorganize(const struct WeirTable *table, struct WeirPatience patience);
 
 // Hands out the bytes that the caller keeps with the table.
 //
@@ -871,7 +875,8 @@ enum WeirResult weir_table_range(const struct WeirTable *table,
                                  struct WeirBound high,
                                  uint64_t *out);
 
-// About how many different keys an index has, by each of their first parts. `out` has room for `parts`.
+// About how many different keys an index has, by each of their first parts. `out` has room for
+// `parts`.
 //
 // # Safety
 // `table` is a handle; `callback` may be called with `context`; `out` may be written.
@@ -882,11 +887,10 @@ enum WeirResult weir_table_cardinality(const struct WeirTable *table,
                                        void *context,
                                        uint64_t *out);
 
-// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody waits for one
-// of the connection's transactions; null if it needn't be told. `connection` is its number, which `weir_snapshots` tells;
-// 0 if it has none.
-struct WeirCanceller *weir_canceller_open(void *owner,
-                                          uint64_t connection);
+// Makes a canceller. `owner` is what the callback of `weir_observe_waits` is told if somebody
+// waits for one of the connection's transactions; null if it needn't be told. `connection` is its
+// number, which `weir_snapshots` tells; 0 if it has none.
+struct WeirCanceller *weir_canceller_open(void *owner, uint64_t connection);
 
 // Gives back a canceller, or null.
 //
@@ -894,22 +898,22 @@ struct WeirCanceller *weir_canceller_open(void *owner,
 // `canceller` is a handle, given back by this, or null.
 void weir_canceller_close(struct WeirCanceller *canceller);
 
-// Number of the connection's transaction that has written or locked something, as in `WeirTransactionInfo`; 0 if
-// there is none.
+// Number of the connection's transaction that has written or locked something, as in
+// `WeirTransactionInfo`; 0 if there is none.
 //
 // # Safety
 // `canceller` is a handle.
 uint64_t weir_canceller_transaction(const struct WeirCanceller *canceller);
 
-// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of definitions,
-// until `weir_canceller_renew`.
+// Ends the wait for a lock that is on, or the transaction's next one; and those of changes of
+// definitions, until `weir_canceller_renew`.
 //
 // # Safety
 // `canceller` is a handle.
 void weir_cancel(const struct WeirCanceller *canceller);
 
-// From now on waits go on again, until they are cancelled: what was cancelled before and met no wait is
-// forgotten.
+// From now on waits go on again, until they are cancelled: what was cancelled before and met no
+// wait is forgotten.
 //
 // # Safety
 // `canceller` is a handle.
@@ -949,8 +953,8 @@ enum WeirResult weir_take_snapshot(struct WeirTransaction *transaction);
 uint64_t weir_lock_waits(const struct WeirTransaction *transaction);
 
 // Begins a statement: reads at `ReadCommitted` see what is committed now, and
-// `weir_statement_rollback` comes back to here. `locks_ranges`: what it is told of others' rows stays true until
-// the transaction ends, as it does anyway at `Serializable`.
+// `weir_statement_rollback` comes back to here. `locks_ranges`: what it is told of others' rows
+// stays true until the transaction ends, as it does anyway at `Serializable`.
 //
 // # Safety
 // `transaction` is a handle.
@@ -958,19 +962,22 @@ enum WeirResult weir_statement_begin(struct WeirTransaction *transaction,
                                      uint64_t lock_wait_timeout_ms,
                                      bool locks_ranges);
 
-// From now on, until the statement ends, what it is told of others' rows stays true until the transaction ends.
+// From now on, until the statement ends, what it is told of others' rows stays true until the
+// transaction ends.
 //
 // # Safety
 // `transaction` is a handle.
 void weir_statement_lock_ranges(struct WeirTransaction *transaction);
 
-// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that go on keep what they see.
+// Ends a statement: at `ReadCommitted` nothing of what it saw is kept for it any more. Scans that
+// go on keep what they see.
 //
 // # Safety
 // `transaction` is a handle.
 void weir_statement_end(struct WeirTransaction *transaction);
 
-// Takes back what the statement has done; locks are kept. If the transaction has ended, all has been taken back.
+// Takes back what the statement has done; locks are kept. If the transaction has ended, all has
+// been taken back.
 //
 // # Safety
 // `transaction` is a handle.
@@ -982,12 +989,12 @@ enum WeirResult weir_statement_rollback(struct WeirTransaction *transaction);
 // `transaction` is a handle; `out` may be written.
 enum WeirResult weir_savepoint(struct WeirTransaction *transaction, uint64_t *out);
 
-// Takes back what was done since the transaction stood there. Savepoints from then on mean nothing any more.
+// Takes back what was done since the transaction stood there. Savepoints from then on mean nothing
+// any more.
 //
 // # Safety
 // `transaction` is a handle.
-enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction,
-                                        uint64_t savepoint);
+enum WeirResult weir_savepoint_rollback(struct WeirTransaction *transaction, uint64_t savepoint);
 
 // Whether the transaction goes on. A deadlock ends one.
 //
@@ -1027,8 +1034,8 @@ enum WeirResult weir_prepare(struct WeirTransaction *transaction,
 // `transaction` is a handle.
 enum WeirResult weir_release_reads(struct WeirTransaction *transaction);
 
-// Commits without waiting for durability: for commits in the order of a coordinator. An error is kept
-// for `weir_commit_wait`.
+// Commits without waiting for durability: for commits in the order of a coordinator. An error is
+// kept for `weir_commit_wait`.
 //
 // # Safety
 // `transaction` is a handle.
@@ -1047,8 +1054,8 @@ enum WeirResult weir_commit_wait(struct WeirTransaction *transaction);
 // `transaction` is a handle.
 enum WeirResult weir_detach(struct WeirTransaction *transaction);
 
-// Gives up the lock that the last locking read took, if it is on this row. What was locked before that
-// read, or changed, stays locked.
+// Gives up the lock that the last locking read took, if it is on this row. What was locked before
+// that read, or changed, stays locked.
 //
 // # Safety
 // `transaction` and `table` are handles; `key` is readable.
@@ -1056,25 +1063,23 @@ enum WeirResult weir_unlock(struct WeirTransaction *transaction,
                             const struct WeirTable *table,
                             struct WeirBytes key);
 
-// Has `callback` called with each wait for a lock that begins, and again if others come ahead of it. Once for a database.
+// Has `callback` called with each wait for a lock that begins, and again if others come ahead of
+// it. Once for a database.
 //
 // # Safety
 // `database` is a handle; `callback` may be called until it is closed.
-void weir_observe_waits(const struct WeirDatabase *database,
-                        WeirWaitCallback callback);
+void weir_observe_waits(const struct WeirDatabase *database, WeirWaitCallback callback);
 
-// Has `callback` asked which of two transactions in a deadlock is rolled back, if both have owners. Once for
-// a database.
+// Has `callback` asked which of two transactions in a deadlock is rolled back, if both have
+// owners. Once for a database.
 //
 // # Safety
 // `database` is a handle; `callback` may be called until it is closed.
-void weir_prefer_victims(const struct WeirDatabase *database,
-                         WeirVictimCallback callback);
+void weir_prefer_victims(const struct WeirDatabase *database, WeirVictimCallback callback);
 
-// Has each thread of the process that blocks in the engine, for a read of the device or longer, call `begins` before and
-// `ends` after. Once for a process.
-void weir_observe_blocking(WeirBlockingCallback begins,
-                           WeirBlockingCallback ends);
+// Has each thread of the process that blocks in the engine, for a read of the device or longer,
+// call `begins` before and `ends` after. Once for a process.
+void weir_observe_blocking(WeirBlockingCallback begins, WeirBlockingCallback ends);
 
 // Inserts a row and its index entries.
 //
@@ -1088,8 +1093,8 @@ enum WeirResult weir_insert(struct WeirTransaction *transaction,
                             size_t count,
                             enum WeirInTheWay in_the_way);
 
-// Replaces a row that keeps its primary key, and those of its index entries that change. If `unseen`
-// comes back true, pass the entries that stayed to `weir_touch`.
+// Replaces a row that keeps its primary key, and those of its index entries that change. If
+// `unseen` comes back true, pass the entries that stayed to `weir_touch`.
 //
 // # Safety
 // `transaction` and `table` are handles; key, row and entries are readable; `unseen` may
@@ -1127,12 +1132,12 @@ enum WeirResult weir_delete(struct WeirTransaction *transaction,
 // Makes a holder for rows.
 struct WeirRow *weir_row_open(void);
 
-// Gives back a holder's memory if that is more than `most` bytes; what was read into it is gone then.
+// Gives back a holder's memory if that is more than `most` bytes; what was read into it is gone
+// then.
 //
 // # Safety
 // `row` is a handle.
-void weir_row_trim(struct WeirRow *row,
-                   size_t most);
+void weir_row_trim(struct WeirRow *row, size_t most);
 
 // Gives back a holder, or null.
 //
