@@ -4,7 +4,7 @@ use crate::bytes::WeirBytes;
 use std::cell::RefCell;
 use std::ffi::{c_char, CString};
 use weir::schema::SchemaError;
-use weir::Error;
+use weir::{Error, RowError};
 
 /// What a call came to.
 #[repr(C)]
@@ -127,7 +127,7 @@ fn kind(error: &Error) -> WeirResult {
         Error::TableInUse(_) => WeirResult::TableInUse,
         Error::IndexTooNew { .. } => WeirResult::IndexTooNew,
         Error::TableTooNew(_) => WeirResult::TableTooNew,
-        Error::NameTooLong { .. } | Error::Row(_) => WeirResult::TooLong,
+        Error::NameTooLong { .. } | Error::Row(RowError::KeyTooLong { .. }) => WeirResult::TooLong,
         Error::Schema(SchemaError::BadName(_) | SchemaError::MetaTooLong(_)) => WeirResult::TooLong,
         Error::NoSuchXid => WeirResult::NoPrepared,
         Error::NoSuchRow(_) => WeirResult::NotFound,

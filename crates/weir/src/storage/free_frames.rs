@@ -168,6 +168,18 @@ mod tests {
     }
 
     #[test]
+    fn many_are_taken_at_once_but_for_what_is_left_to_others() {
+        let free = FreeFrames::all(10);
+        assert_eq!(free.pop_up_to(4, 3), [0, 1, 2, 3]);
+        assert_eq!(free.pop_up_to(4, 3), [4, 5, 6]);
+        assert!(free.pop_up_to(4, 3).is_empty() && free.pop_many(1, 3).is_none());
+        assert_eq!(free.pop_many(3, 0), Some(vec![7, 8, 9]));
+        assert_eq!((free.len(), free.taken(), free.untouched()), (0, 10, 10));
+        free.push(&[5, 2]);
+        assert_eq!((free.len(), free.pop_up_to(9, 0)), (2, vec![2, 5]));
+    }
+
+    #[test]
     fn frames_are_supplied_once_and_as_fast_as_they_are_taken() {
         let mut supply = Supply::default();
         assert_eq!(supply.next(0, 100), 0..0);
