@@ -44,8 +44,11 @@ const REACTION_SECONDS: f64 = 0.05;
 const SLOW: (f64, f64) = (2.5, 3.2);
 /// Share of the headroom that writers may use up.
 const USABLE: f64 = 0.9;
-/// While nothing is known of the device, writers are held back from this part of the headroom on.
+/// While nothing is known of the device, writers are held back from this part of the headroom on...
 const CAREFUL: f64 = 0.25;
+/// ... to so many times the log's growth: a load that has become larger is no device that can't
+/// follow, and a device that can't shows it before the headroom is used up.
+const GROWTH: f64 = 2.0;
 /// Deadlines closer than this are treated as if they were this far away, so that a page that is
 /// late by a moment is no reason to hurry: in seconds of log...
 const CLOSEST_SECONDS: f64 = 0.1;
@@ -190,7 +193,7 @@ impl Governor {
             return even;
         }
         // A log that stands still may start again.
-        let unknown = rates.max.max(headroom / LATE_SECONDS);
+        let unknown = (GROWTH * rates.max).max(headroom / LATE_SECONDS);
         let even = if even.is_infinite() { unknown } else { even };
         even * (1.0 - overrun.powi(3))
     }

@@ -18,6 +18,8 @@ struct Model {
     device: f64,
     known: bool,
     dirty_limit: u64,
+    /// By how many bytes of log the checkpoint is behind the oldest dirty page.
+    checkpoint_behind: u64,
     written: u64,
     age_seen: u64,
     plan: Plan,
@@ -36,6 +38,7 @@ impl Model {
             device: f64::INFINITY,
             known: false,
             dirty_limit: u64::MAX,
+            checkpoint_behind: 0,
             written: 0,
             age_seen: 0,
             plan: Plan::IDLE,
@@ -43,7 +46,8 @@ impl Model {
     }
 
     fn age(&self) -> u64 {
-        self.log_end - self.dirty.oldest().unwrap_or(self.log_end).min(self.log_end)
+        let oldest = self.dirty.oldest().unwrap_or(self.log_end).min(self.log_end);
+        self.log_end - oldest + self.checkpoint_behind
     }
 
     /// One tick of writers that want `log_rate` bytes/s and make `per_byte` pages dirty for each.
@@ -154,6 +158,23 @@ fn a_step_up_and_down_is_absorbed_without_overshoot() {
     assert!(down.iter().all(|&r| r < 2000.0 * 1.03 && r > 300.0), "{down:?}");
     assert!(down[250..].iter().all(|&r| (r / 500.0 - 1.0).abs() < 0.05), "{:?}", &down[250..]);
     assert!(model.age_seen < model.age_max);
+}
+
+/// Writers were held to what the log had grown by until the age was below its target again.
+#[test]
+fn a_step_is_not_taken_for_a_device_that_can_not_follow() {
+    for age_max in [10_000_000, 40_000_000, 85_000_000] {
+        let mut model = Model::new(age_max);
+        model.checkpoint_behind = age_max / 32;
+        model.run(20.0 * MB, 140.0 / MB, 60.0);
+        let before = model.log_end;
+        let plans = model.run(50.0 * MB, 140.0 / MB, 1.0);
+        let grown = (model.log_end - before) as f64 / (50.0 * MB);
+        assert!(grown > 0.8, "{grown} of what was wanted, {age_max}");
+        assert!(plans.iter().all(|plan| plan.log_rate_max > 0.0));
+        model.run(50.0 * MB, 140.0 / MB, 60.0);
+        assert!(model.age_seen < age_max, "{} of {age_max}", model.age_seen);
+    }
 }
 
 #[test]
