@@ -79,6 +79,9 @@ pub struct Compare {
 impl Compare {
     pub fn run(self) -> Result<ExitCode> {
         let plan = self.plan()?;
+        if let Some(hint) = self.hint(&plan.subjects) {
+            tell(hint);
+        }
         let stop = stop_on_interrupt()?;
         let outcomes = plan.run(&stop, tell)?;
         let mut text = compare::table(&outcomes);
@@ -140,6 +143,16 @@ impl Compare {
         engines.into_iter().map(Subject::Embedded).collect()
     }
 
+    /// What is to be said where nobody asked for a table of Weir alone.
+    fn hint(&self, subjects: &[Subject]) -> Option<&'static str> {
+        let is_chosen = !self.engines.is_empty() || !self.servers.is_empty();
+        (!is_chosen && subjects.len() == 1).then_some(
+            "note: this build has no other engine to compare with; scripts/peers installs some, \
+             and `cargo run --release --features peers -- bench compare` has them; or compare \
+             servers with --servers",
+        )
+    }
+
     fn arguments(&self) -> Vec<String> {
         let common = &self.common;
         let mut arguments: Vec<String> =
@@ -150,5 +163,31 @@ impl Compare {
         arguments.extend(common.delete.then(|| "--delete".to_string()));
         arguments.extend(self.quiet.then(|| "--quiet".to_string()));
         arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        compare: Compare,
+    }
+
+    #[test]
+    fn who_gets_weir_alone_without_having_asked_for_that_is_told_of_others() {
+        let hint = |arguments: &[&str], subjects: &[EngineKind]| {
+            let line = Line::parse_from([&["weir"], arguments].concat());
+            let subjects: Vec<_> = subjects.iter().copied().map(Subject::Embedded).collect();
+            line.compare.hint(&subjects).is_some()
+        };
+        let (one, two) = ([EngineKind::Weir], [EngineKind::Weir, EngineKind::Sqlite]);
+        assert!(hint(&[], &one));
+        assert!(!hint(&[], &two), "there is another");
+        assert!(!hint(&["--engines", "weir"], &one), "it was asked for");
+        assert!(!hint(&["--servers", "weir"], &one), "it was asked for");
     }
 }
