@@ -109,20 +109,20 @@ pub fn insert(table: u32, rows: usize) -> String {
 pub fn insert_text(table: u32, rows: &[Row], sql: &mut String) {
     sql.clear();
     let _ = write!(sql, "INSERT INTO {} VALUES ", table_name(table));
+    // The server waits for this: each number is written without the way over `fmt`.
+    let mut digits = itoa::Buffer::new();
     for (number, row) in rows.iter().enumerate() {
-        let comma = if number == 0 { "" } else { "," };
+        sql.push_str(if number == 0 { "(" } else { ",(" });
+        let numbers = [row.cashregisterid, row.customerid, row.productid, row.price];
+        let numbers = numbers.map(u64::from);
+        for number in [row.transactionid, row.dateandtime].into_iter().chain(numbers) {
+            sql.push_str(digits.format(number));
+            sql.push(',');
+        }
         // The generator's texts have no character that would have to be escaped.
-        let _ = write!(
-            sql,
-            "{comma}({},{},{},{},{},{},'{}')",
-            row.transactionid,
-            row.dateandtime,
-            row.cashregisterid,
-            row.customerid,
-            row.productid,
-            row.price,
-            row.data.as_str()
-        );
+        sql.push('\'');
+        sql.push_str(row.data.as_str());
+        sql.push_str("')");
     }
 }
 
