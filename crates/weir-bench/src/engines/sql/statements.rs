@@ -109,13 +109,19 @@ pub fn insert(table: u32, rows: usize) -> String {
 pub fn insert_text(table: u32, rows: &[Row], sql: &mut String) {
     sql.clear();
     let _ = write!(sql, "INSERT INTO {} VALUES ", table_name(table));
-    // The server waits for this: each number is written without the way over `fmt`.
+    // The server waits meanwhile: `fmt` would take a fifth more of the client's time.
     let mut digits = itoa::Buffer::new();
-    for (number, row) in rows.iter().enumerate() {
-        sql.push_str(if number == 0 { "(" } else { ",(" });
-        let numbers = [row.cashregisterid, row.customerid, row.productid, row.price];
-        let numbers = numbers.map(u64::from);
-        for number in [row.transactionid, row.dateandtime].into_iter().chain(numbers) {
+    for (at, row) in rows.iter().enumerate() {
+        sql.push_str(if at == 0 { "(" } else { ",(" });
+        let numbers = [
+            row.transactionid,
+            row.dateandtime,
+            row.cashregisterid.into(),
+            row.customerid.into(),
+            row.productid.into(),
+            row.price.into(),
+        ];
+        for number in numbers {
             sql.push_str(digits.format(number));
             sql.push(',');
         }
