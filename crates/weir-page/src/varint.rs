@@ -142,14 +142,14 @@ impl<'a> Input<'a> {
     }
 
     /// The next LEB128 integer; `None` when cut or longer than 64 bits.
-    #[inline]
+    #[inline(always)]
     pub fn varint(&mut self) -> Option<u64> {
         match self.short_varint() {
             Some((len, groups)) => {
                 self.rest = &self.rest[len..];
                 Some(join_groups(groups))
             }
-            None => self.varint_by_bytes(),
+            None => self.take_by_bytes(),
         }
     }
 
@@ -158,41 +158,72 @@ impl<'a> Input<'a> {
     pub fn skip_varint(&mut self) -> Option<()> {
         match self.short_varint() {
             Some((len, _)) => self.rest = &self.rest[len..],
-            None => drop(self.varint_by_bytes()?),
+            None => drop(self.take_by_bytes()?),
+        }
+        Some(())
+    }
+
+    /// Steps over so many LEB128 integers; `None` when they are cut. Doesn't look whether each has
+    /// at most 64 bits.
+    #[inline]
+    pub fn skip_varints(&mut self, mut n: usize) -> Option<()> {
+        while n > 0 && let Some((word, rest)) = self.rest.split_first_chunk() {
+            let mut ends = !u64::from_le_bytes(*word) & HIGH_BITS;
+            while ends != 0 {
+                if n == 1 {
+                    self.rest = &self.rest[ends.trailing_zeros() as usize / 8 + 1..];
+                    return Some(());
+                }
+                n -= 1;
+                ends &= ends - 1;
+            }
+            self.rest = rest;
+        }
+        while n > 0 {
+            n -= usize::from(self.u8()? < 0x80);
         }
         Some(())
     }
 
     /// Length of the integer and its bytes, if it has at most eight and so many can be read at
     /// once.
-    #[inline]
+    #[inline(always)]
     fn short_varint(&self) -> Option<(usize, u64)> {
         let word = u64::from_le_bytes(*self.rest.first_chunk()?);
         let bits = (!word & HIGH_BITS).trailing_zeros() + 1;
         (bits <= 64).then(|| (bits as usize / 8, word & (u64::MAX >> (64 - bits))))
     }
 
-    fn varint_by_bytes(&mut self) -> Option<u64> {
-        let mut v = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            if shift == 63 && byte > 1 {
-                return None;
-            }
-            v |= u64::from(byte & 0x7f) << shift;
-            if byte < 0x80 {
-                return Some(v);
-            }
-        }
-        None
+    // By value, so that the reader stays in registers.
+    #[inline(always)]
+    fn take_by_bytes(&mut self) -> Option<u64> {
+        let (v, rest) = varint_by_bytes(self.rest)?;
+        self.rest = rest;
+        Some(v)
     }
 
     /// The bytes behind a length, a LEB128 integer.
-    #[inline]
+    #[inline(always)]
     pub fn slice(&mut self) -> Option<&'a [u8]> {
         let n = usize::try_from(self.varint()?).ok()?;
         self.bytes(n)
     }
+}
+
+/// The integer at the start, and what follows it.
+#[inline(never)]
+fn varint_by_bytes(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let mut v = 0u64;
+    for (nth, &byte) in bytes.iter().enumerate().take(10) {
+        if nth == 9 && byte > 1 {
+            return None;
+        }
+        v |= u64::from(byte & 0x7f) << (7 * nth);
+        if byte < 0x80 {
+            return Some((v, &bytes[nth + 1..]));
+        }
+    }
+    None
 }
 
 /// The bit of each byte that says that another follows.

@@ -178,7 +178,7 @@ impl<'a> KeyReader<'a> {
 
     /// Steps over the next column, and returns its bytes; `None` if they are not the encoding of
     /// one.
-    #[inline]
+    #[inline(always)]
     pub fn skip(&mut self, column: &Column) -> Option<&'a [u8]> {
         let start = self.at;
         if !self.next_is_null(column)? {

@@ -245,6 +245,22 @@ impl<'a> ValueReader<'a> {
         Some((of.column_type, begun))
     }
 
+    /// Steps over the columns before the n-th; `None` if the bytes are not the encodings of such.
+    #[inline(always)]
+    fn skip_to(&mut self, nth: usize) -> Option<()> {
+        while self.columns < nth {
+            let integers = self.schema.value_columns()[self.columns].integers.into();
+            let together = (nth - self.columns).min(integers);
+            if together > 0 {
+                self.input.skip_varints(together)?;
+                self.columns += together;
+            } else {
+                self.skip()?;
+            }
+        }
+        Some(())
+    }
+
     /// Steps over the next column; `None` if the bytes are not the encoding of one.
     #[inline(always)]
     fn skip(&mut self) -> Option<()> {
@@ -507,9 +523,7 @@ impl<'a> RowRef<'a> {
     fn value_column(&self, nth: usize) -> Option<Unpacked<'a>> {
         let from = Reached::before(&self.value_read, nth);
         let mut reader = ValueReader::at(self.schema, self.value, from)?;
-        for _ in from.columns.into()..nth {
-            reader.skip()?;
-        }
+        reader.skip_to(nth)?;
         let value = reader.next()?;
         reader.note(&self.value_read);
         Some(value)

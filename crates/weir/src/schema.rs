@@ -115,6 +115,15 @@ pub(crate) struct ValueColumn {
     pub nullable: bool,
     /// Whether it was added to a table that was there: rows that end before it have its default.
     pub added: bool,
+    /// So many columns from this one on are integers that are there in every row.
+    pub integers: u16,
+}
+
+impl ValueColumn {
+    /// Whether every row has an integer here.
+    fn is_integer(&self) -> bool {
+        matches!(self.column_type, Type::I64 | Type::U64) && !self.nullable && !self.added
+    }
 }
 
 /// A table's columns, primary key and indexes; immutable once built.

@@ -74,7 +74,7 @@ pub fn len_i64(tag: u8) -> Option<usize> {
 }
 
 /// The u64 in `bytes` at `at`, which is moved behind it; `None` if there is none.
-#[inline]
+#[inline(always)]
 pub fn take_u64(bytes: &[u8], at: &mut usize) -> Option<u64> {
     let tag = *bytes.get(*at)?;
     let low = take_big_endian(bytes, at, len_u64(tag) - 1)?;
@@ -89,7 +89,7 @@ pub fn take_u64(bytes: &[u8], at: &mut usize) -> Option<u64> {
 }
 
 /// The i64 in `bytes` at `at`, which is moved behind it; `None` if there is none.
-#[inline]
+#[inline(always)]
 pub fn take_i64(bytes: &[u8], at: &mut usize) -> Option<i64> {
     let tag = *bytes.get(*at)?;
     let n = len_i64(tag)? - 1;
@@ -99,7 +99,7 @@ pub fn take_i64(bytes: &[u8], at: &mut usize) -> Option<i64> {
 }
 
 /// The number in the `n` bytes behind that at `at`, which is moved behind them; 0 to 8.
-#[inline]
+#[inline(always)]
 fn take_big_endian(bytes: &[u8], at: &mut usize, n: usize) -> Option<u64> {
     let end = *at + 1 + n;
     let until = bytes.get(..end)?;

@@ -159,10 +159,14 @@ impl TryFrom<Stored> for Schema {
         }
         let value_column = |(nth, &at): (usize, &u16)| {
             let &Column { column_type, nullable, .. } = &columns[at as usize];
-            ValueColumn { at, column_type, nullable, added: nth >= first_added }
+            ValueColumn { at, column_type, nullable, added: nth >= first_added, integers: 0 }
         };
-        let value_columns: Vec<ValueColumn> =
+        let mut value_columns: Vec<ValueColumn> =
             in_value.iter().enumerate().map(value_column).collect();
+        value_columns.iter_mut().rev().fold(0, |behind, of| {
+            of.integers = if of.is_integer() { 1 + behind } else { 0 };
+            of.integers
+        });
         let place = |at: u16| {
             let position = |of: &[u16]| of.iter().position(|&column| column == at);
             match position(&primary_key) {
