@@ -69,7 +69,7 @@ impl<'a> Unpacked<'a> {
             Type::I64 => Value::I64(self.bits as i64),
             Type::U64 => Value::U64(self.bits),
             Type::F64 => Value::F64(f64::from_bits(self.bits)),
-            Type::Text => Value::Text(std::str::from_utf8(self.bytes).ok()?),
+            Type::Text => Value::Text(text(self.bytes)?),
             Type::Bytes => Value::Bytes(self.bytes),
         })
     }
@@ -81,4 +81,14 @@ impl<'a> Unpacked<'a> {
             _ => self.value().map(|value| value.to_owned()),
         }
     }
+}
+
+/// The bytes as text; `None` if they are none.
+#[inline(always)]
+fn text(bytes: &[u8]) -> Option<&str> {
+    if bytes.is_ascii() {
+        // SAFETY: ASCII is UTF-8.
+        return Some(unsafe { std::str::from_utf8_unchecked(bytes) });
+    }
+    std::str::from_utf8(bytes).ok()
 }
