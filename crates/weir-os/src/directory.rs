@@ -486,6 +486,12 @@ impl File for RealFile {
         self.open.file.sync_data().map_err(|error| self.fail("sync", error))
     }
 
+    fn forget(&self, offset: u64, bytes: u64) {
+        // Advice: whether it is taken is the system's business.
+        let advice = rustix::fs::Advice::DontNeed;
+        let _ = rustix::fs::fadvise(&self.open.file, offset, std::num::NonZero::new(bytes), advice);
+    }
+
     fn name(&self) -> &str {
         &self.path
     }

@@ -328,6 +328,10 @@ impl File for ThrottledFile {
         result
     }
 
+    fn forget(&self, offset: u64, bytes: u64) {
+        self.file.forget(offset, bytes);
+    }
+
     fn name(&self) -> &str {
         self.file.name()
     }

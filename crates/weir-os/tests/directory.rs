@@ -195,3 +195,35 @@ fn a_batch_with_an_error_reports_the_first_and_does_the_rest() {
         }
     }
 }
+
+/// Where the file system has files on a device.
+#[test]
+fn what_is_forgotten_is_not_in_memory_any_more_and_not_lost() {
+    const BLOCKS: usize = 64;
+    let root = root();
+    let disk = open_directory(root.path(), Backend::Threads).unwrap();
+    let file = disk.open("log", Create::New, Mode::Cached).unwrap();
+    let block = |n: usize| AlignedBuf::copy_of(&[n as u8; BLOCK]);
+    for n in 0..BLOCKS {
+        file.write((n * BLOCK) as u64, block(n)).unwrap();
+    }
+    let opened = fs::File::open(root.path().join("log")).unwrap();
+    // Without reading ahead: a look at one block would bring in those behind it.
+    rustix::fs::fadvise(&opened, 0, None, rustix::fs::Advice::Random).unwrap();
+    let in_memory = || {
+        let is_in_memory = |n: &usize| {
+            let mut buf = [0; 1];
+            let (buf, at) = (&mut [std::io::IoSliceMut::new(&mut buf)], (n * BLOCK) as u64);
+            rustix::io::preadv2(&opened, buf, at, rustix::io::ReadWriteFlags::NOWAIT).is_ok()
+        };
+        (0..BLOCKS).filter(is_in_memory).count()
+    };
+    assert_eq!(in_memory(), BLOCKS);
+    file.sync().unwrap();
+    file.forget(0, (BLOCKS / 2 * BLOCK) as u64);
+    assert_eq!(in_memory(), BLOCKS / 2);
+    for n in 0..BLOCKS {
+        let read = file.read((n * BLOCK) as u64, AlignedBuf::zeroed(BLOCK)).unwrap();
+        assert_eq!(*read, *block(n));
+    }
+}

@@ -167,7 +167,9 @@ impl<'a> Input<'a> {
     /// at most 64 bits.
     #[inline]
     pub fn skip_varints(&mut self, mut n: usize) -> Option<()> {
-        while n > 0 && let Some((word, rest)) = self.rest.split_first_chunk() {
+        while n > 0
+            && let Some((word, rest)) = self.rest.split_first_chunk()
+        {
             let mut ends = !u64::from_le_bytes(*word) & HIGH_BITS;
             while ends != 0 {
                 if n == 1 {
@@ -275,6 +277,27 @@ mod tests {
                 assert_eq!(input.rest().len(), follow);
             }
         }
+    }
+
+    #[test]
+    fn several_are_stepped_over_together() {
+        let values: Vec<u64> = (0..64).map(|bit| u64::MAX >> (bit * 29 % 64)).collect();
+        let mut bytes = Vec::new();
+        let ends: Vec<usize> = (values.iter())
+            .map(|&v| {
+                put(&mut bytes, v);
+                bytes.len()
+            })
+            .collect();
+        for n in 1..=values.len() {
+            let mut input = Input::new(&bytes);
+            assert_eq!(input.skip_varints(n), Some(()));
+            assert_eq!(input.rest(), &bytes[ends[n - 1]..]);
+            assert_eq!(Input::new(&bytes[..ends[n - 1] - 1]).skip_varints(n), None);
+        }
+        let mut input = Input::new(&bytes);
+        assert_eq!(input.skip_varints(0), Some(()));
+        assert_eq!(input.rest(), bytes);
     }
 
     #[test]

@@ -162,7 +162,8 @@ pub struct Redo {
     /// Lock order: `resizing` before `maintenance`, both alone; `writer` before `syncing`; no other
     /// is held with them but the short ones inside `segments`, `commits` and `space`.
     pub(crate) writer: CachePadded<Mutex<Writer>>,
-    pub(crate) syncing: CachePadded<Mutex<()>>,
+    /// Up to where the page cache need not hold the log any more.
+    pub(crate) syncing: CachePadded<Mutex<u64>>,
     pub(crate) commits: CachePadded<Commits>,
     /// One change of the capacity at a time; before `maintenance`.
     resizing: Mutex<()>,
@@ -267,7 +268,7 @@ impl Redo {
             cause: OnceLock::new(),
             segments,
             writer: Mutex::new(writer).into(),
-            syncing: Mutex::new(()).into(),
+            syncing: Mutex::new(end.0).into(),
             commits: Commits::new().into(),
             resizing: Mutex::new(()),
             maintenance: Mutex::new(()),

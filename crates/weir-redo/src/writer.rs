@@ -10,6 +10,9 @@
 //!   what is not synced lies within two, and who comes to a segment's end need not wait for a sync.
 //! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly,
 //!   and an open knows how much may be in the page cache only.
+//! - What is synced is read again after a crash only, so the page cache needn't hold it. The next
+//!   writes take the same memory: a log of some gigabytes doesn't push out what others read, and
+//!   on a virtual machine doesn't ask its host for as much memory.
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -28,6 +31,9 @@ const WRITE_BYTES: u64 = 1 << 20;
 
 /// Most bytes written and not synced.
 pub(crate) const UNSYNCED_BYTES_MAX: u64 = 8 << 20;
+
+/// Newest bytes that stay in the page cache; older ones are forgotten when there are as many.
+const CACHED_BYTES: u64 = 1 << 20;
 
 /// State of the one who writes.
 pub(crate) struct Writer {
@@ -197,7 +203,7 @@ impl Redo {
 
     /// Makes what is written durable.
     pub(crate) fn sync_written(&self) -> Result<u64, RedoError> {
-        let _alone = self.syncing.lock();
+        let mut forgotten = self.syncing.lock();
         self.check()?;
         let (synced, whole, to) =
             (self.synced.load(Acquire), self.written().0, self.ring.written());
@@ -209,10 +215,27 @@ impl Redo {
                 segment.file.sync().map_err(|e| self.fail(e.into()))?;
             }
             self.synced.store(to, Release);
+            self.forget(&mut forgotten, to);
         }
         self.durable.store(whole, Release);
         self.assert_order();
         Ok(whole)
+    }
+
+    /// Has the page cache forget what was synced before the newest bytes.
+    fn forget(&self, forgotten: &mut u64, synced: u64) {
+        let block = BLOCK as u64;
+        let until = synced.saturating_sub(CACHED_BYTES) / block * block;
+        if until < *forgotten + CACHED_BYTES {
+            return;
+        }
+        // Pieces of the cache reach over the end of what is forgotten: those of the last time too.
+        let from = forgotten.saturating_sub(CACHED_BYTES) / block * block;
+        for Segment { span, file } in self.segments.between(from, until) {
+            let (first, end) = (from.max(span.start), until.min(span.end()));
+            file.forget(span.file_offset(first), end - first);
+        }
+        *forgotten = until;
     }
 }
 

@@ -596,3 +596,34 @@ fn an_open_makes_one_file_anew_whatever_the_capacity() {
         assert_eq!(read_all(&disk, checkpoint).1, end);
     }
 }
+
+/// What isn't durable, or is written again, stays in the page cache; a [`SimDisk`] looks after
+/// that.
+#[test]
+fn the_page_cache_is_told_to_forget_what_was_synced() {
+    const MB: u64 = 1 << 20;
+    let forgotten = Arc::new(AtomicUsize::new(0));
+    let disk = {
+        let forgotten = forgotten.clone();
+        ObservedDisk::new(SimDisk::new(1), move |operation| {
+            let is_forgotten = operation.name == "forget" && operation.is_done;
+            forgotten.fetch_add(usize::from(is_forgotten), Relaxed);
+            Ok(())
+        })
+    };
+    let o = RedoOptions {
+        capacity_bytes: 16 * MB,
+        segment_bytes: 3 * MB,
+        buffer_bytes: MB as usize,
+        database_id: 7,
+    };
+    let redo = Redo::create(Arc::new(disk), &o).expect("created");
+    let start = redo.reserved();
+    while redo.reserved().0 < start.0 + 8 * MB {
+        append(&redo, &[7; 30_000]);
+        redo.write_step(true).expect("synced");
+    }
+    // Once for each MB but the newest; twice where two segments meet in it or in that before it.
+    let forgotten = forgotten.load(Relaxed);
+    assert!((7..=7 + 4).contains(&forgotten), "{forgotten}");
+}

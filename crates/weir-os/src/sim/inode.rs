@@ -12,6 +12,7 @@ use super::blocks::{Block, Blocks, bytes_of};
 use super::crash::{Chooser, SECTOR};
 use crate::BLOCK;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 /// Sectors of one block, the bits of a version's mask.
 pub(super) const SECTORS: usize = BLOCK / SECTOR;
@@ -233,6 +234,11 @@ impl Inode {
         let pending = self.pending.values_mut();
         pending.flat_map(|p| &mut p.versions).for_each(|version| version.doubtful = true);
         self.lens.iter_mut().for_each(|length| length.doubtful = true);
+    }
+
+    /// Whether some of these blocks are not durable as they are.
+    pub(super) fn has_unsynced(&self, blocks: Range<u64>) -> bool {
+        self.pending.range(blocks).next().is_some()
     }
 
     /// Numbers of the operations whose effect is not durable.

@@ -137,6 +137,14 @@ impl File for ObservedFile {
         self.observe("sync", || self.file.sync())
     }
 
+    fn forget(&self, offset: u64, bytes: u64) {
+        // Advice can't be refused.
+        let _ = self.observe("forget", || {
+            self.file.forget(offset, bytes);
+            Ok(())
+        });
+    }
+
     fn name(&self) -> &str {
         self.file.name()
     }

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use weir_os::{Disk, MemoryDisk, open_directory, open_read_only};
 use weir_status::{Address, Server};
 
-/// Writes of losers that one step takes back: of a single-threaded database, and while one opens.
+/// Writes of losers that one step of a single-threaded database takes back.
 pub(super) const LOSERS_STEP_WRITES: usize = 8;
 
 /// Time for losers before the database opens; those that are left then are rolled back while it is
@@ -233,7 +233,8 @@ fn listen(at: &Address, transactions: &Arc<Transactions>) -> Result<Server> {
 /// now. What finds no space is taken back when there is some: a database that doesn't open lets
 /// nobody make any.
 fn some_losers_are_left(transactions: &Arc<Transactions>) -> Result<bool> {
-    match transactions.roll_back_losers(LOSERS_STEP_WRITES) {
+    // One at a time: the pages that it changes may each lack much of the log.
+    match transactions.roll_back_losers(1) {
         Err(TxnError::Fault(full)) if full.is_no_space() => Ok(false),
         result => Ok(result?),
     }

@@ -10,6 +10,10 @@ pub(crate) fn schema() -> Schema {
     for at in 0..6 {
         builder = builder.column(all[at], types[at]).nullable_column(null[at], types[at]);
     }
+    // Beside one another, which are stepped over together.
+    for (name, of) in [("more", Type::U64), ("most", Type::I64), ("rest", Type::Text)] {
+        builder = builder.column(name, of);
+    }
     builder
         .primary_key(&["text", "int"])
         .index("every", &[&null[..], &all[..]].concat())
