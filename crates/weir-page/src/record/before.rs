@@ -39,18 +39,32 @@ impl Place {
         shared(self) == shared(next) && self.undo.offset < next.undo.offset
     }
 
-    /// Whether the next one may leave out the leaf, too.
+    /// How far behind it the next one is, which may leave out what both share.
     #[inline]
-    pub fn is_beside(&self, next: &Place) -> bool {
-        (self.leaf, self.prev) == (next.leaf, next.prev) && self.slot <= next.slot
+    fn step_to(&self, next: &Place) -> Step {
+        let is_beside = (self.leaf, self.prev) == (next.leaf, next.prev) && self.slot <= next.slot;
+        let slots = is_beside.then(|| next.slot - self.slot);
+        Step { slots, undo_bytes: next.undo.offset - self.undo.offset }
     }
 }
 
+/// What a write says that leaves out what the one before it says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Step {
+    /// Slots from that one to this, if the leaf is the same.
+    pub slots: Option<u16>,
+    /// Bytes from its undo to this one's.
+    pub undo_bytes: u16,
+}
+
 impl Before {
-    /// Notes a write; returns the one before it, if that says part of it.
+    /// Notes a write; returns how far behind the one before it is, if that says part of it.
     #[inline]
-    pub(super) fn follow(&mut self, next: Place, is_first: bool) -> Option<Place> {
-        self.0.replace(next).filter(|before| !is_first && before.leads_to(&next))
+    pub(super) fn follow(&mut self, next: &Place, is_first: bool) -> Option<Step> {
+        let before = self.0.as_ref().filter(|before| !is_first && before.leads_to(next));
+        let step = before.map(|before| before.step_to(next));
+        self.0 = Some(*next);
+        step
     }
 
     /// The write before.

@@ -1,6 +1,6 @@
 //! The stored form of redo records: one number per operation, never reused.
 
-use super::before::Place;
+use super::before::{Place, Step};
 use super::*;
 use crate::page::body_is_valid;
 use crate::types::PAGE_SIZE;
@@ -49,8 +49,8 @@ impl<'a> Redo<'a> {
         match *self {
             Redo::Write(w) => {
                 let place = Place::of(&w, prev, prev_undo);
-                match before.follow(place, w.first) {
-                    Some(last) => encode_write_behind(&w, prev, &last, &place, out),
+                match before.follow(&place, w.first) {
+                    Some(step) => encode_write_behind(&w, prev, step, out),
                     None => {
                         let op = match w.change {
                             Change::Insert { .. } => WRITE_INSERT,
@@ -207,20 +207,21 @@ fn encode_write(w: &Write<'_>, prev_undo: Lsn, out: &mut Vec<u8>) {
 /// A `Write` behind another: operation; slot * 2 + 1 if its leaf is the same, and the slot then
 /// counts from that one's; page and previous LSN / 8 unless it is; how far its undo record lies
 /// behind; key, then the operands of the change.
-fn encode_write_behind(w: &Write<'_>, prev: Lsn, last: &Place, place: &Place, out: &mut Vec<u8>) {
+fn encode_write_behind(w: &Write<'_>, prev: Lsn, step: Step, out: &mut Vec<u8>) {
     out.push(match w.change {
         Change::Insert { .. } => WRITE_INSERT_BEHIND,
         Change::Update { .. } => WRITE_UPDATE_BEHIND,
         Change::Delete { .. } => WRITE_DELETE_BEHIND,
     });
-    if last.is_beside(place) {
-        varint::put(out, u64::from(w.slot - last.slot) * 2 + 1);
-    } else {
-        varint::put(out, u64::from(w.slot) * 2);
-        varint::put(out, u64::from(w.leaf.0));
-        varint::put(out, prev.0 / 8);
+    match step.slots {
+        Some(slots) => varint::put(out, u64::from(slots) * 2 + 1),
+        None => {
+            varint::put(out, u64::from(w.slot) * 2);
+            varint::put(out, u64::from(w.leaf.0));
+            varint::put(out, prev.0 / 8);
+        }
     }
-    varint::put(out, u64::from(w.undo.offset - last.undo.offset));
+    varint::put(out, u64::from(step.undo_bytes));
     put_slice(out, w.key);
     encode_change(&w.change, out);
 }

@@ -47,10 +47,21 @@ pub struct Tree {
 /// a frame that has been used otherwise has another version.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Hint {
-    /// A leaf that its parent names; not looked at yet.
-    approached: Option<Approach>,
-    at: Option<Position>,
-    missing: bool,
+    /// The leaf, as its parent names it.
+    leaf: Option<Approach>,
+    found: Found,
+}
+
+/// What is known of a hint's leaf.
+#[derive(Debug, Clone, Copy, Default)]
+enum Found {
+    /// It was not looked at yet.
+    #[default]
+    Nothing,
+    /// Its frame.
+    At(u32),
+    /// It was not in memory, or a page on the way was not.
+    Missing,
 }
 
 impl Hint {
@@ -58,51 +69,61 @@ impl Hint {
     /// used.
     #[inline]
     pub fn arrive(&mut self, s: &Storage) {
-        let Some(Approach { page, parent }) = self.approached else { return };
-        match s.pool.find(&s.store, page) {
+        let Some(leaf) = self.leaf else { return };
+        self.found = match s.pool.find(&s.store, leaf.page) {
             Ok(frame) => {
                 s.pool.prefetch_frame(frame);
-                self.at = Some(Position { page, frame, parent });
-                self.missing = false;
+                Found::At(frame)
             }
-            Err(_) => self.missing = true,
+            Err(_) => Found::Missing,
+        };
+    }
+
+    /// The leaf and its frame.
+    #[inline]
+    fn at(&self) -> Option<Position> {
+        match (self.leaf, self.found) {
+            (Some(Approach { page, parent }), Found::At(frame)) => {
+                Some(Position { page, frame, parent })
+            }
+            _ => None,
         }
     }
 
     /// Whether it names a leaf.
     #[inline]
     pub fn is_known(&self) -> bool {
-        self.at.is_some()
+        matches!(self.found, Found::At(_))
     }
 
     /// Whether a page on the way, or the leaf itself, was not in memory.
     #[inline]
     pub fn is_missing(&self) -> bool {
-        self.missing
+        matches!(self.found, Found::Missing)
     }
 
     /// The leaf, if it is known and was not in memory.
     pub fn missing_leaf(&self) -> Option<PageId> {
-        self.approached.filter(|_| self.missing).map(|leaf| leaf.page)
+        self.leaf.filter(|_| self.is_missing()).map(|leaf| leaf.page)
     }
 
     /// Whether it names another leaf than this.
     #[inline]
     pub fn is_elsewhere(&self, leaf: PageId) -> bool {
-        self.at.is_some_and(|at| at.page != leaf)
+        self.at().is_some_and(|at| at.page != leaf)
     }
 
     /// The leaf, if it was in memory and has no unwritten change: a change of it costs a write.
     #[inline]
     pub fn clean_leaf(&self, s: &Storage) -> Option<PageId> {
-        self.at.filter(|at| !s.pool.is_dirty(at.frame)).map(|at| at.page)
+        self.at().filter(|at| !s.pool.is_dirty(at.frame)).map(|at| at.page)
     }
 
     /// Tells the CPU that `key` is about to be inserted into the leaf.
     #[inline]
     pub fn prefetch_insert(&self, s: &Storage, key: &[u8]) {
-        if let Some(at) = self.at {
-            s.pool.prefetch_insert(at.frame, key);
+        if let Found::At(frame) = self.found {
+            s.pool.prefetch_insert(frame, key);
         }
     }
 }
@@ -211,13 +232,13 @@ impl Tree {
     /// [`Stop`].
     #[inline]
     pub fn latch_leaf(&self, mtr: &mut Mtr<'_>, key: &[u8], hint: Hint) -> Result<PageId, Stop> {
-        let at = match hint.at {
+        let at = match hint.at() {
             Some(at) => at,
             None => self.descend_to_change(mtr.storage(), key)?,
         };
         match self.latch_leaf_at(mtr, &at) {
             // A hint may be to a root that has grown since.
-            Err(Stop::Astray(_)) if hint.at.is_some() => Err(Stop::Retry),
+            Err(Stop::Astray(_)) if hint.is_known() => Err(Stop::Retry),
             latched => latched.map(|()| at.page),
         }
     }
@@ -260,7 +281,7 @@ impl Tree {
     /// [`Stop::Retry`], without a hint or if it is out of date as well.
     #[inline]
     pub fn latch_leaf_beside(&self, mtr: &mut Mtr<'_>, hint: Hint) -> Result<PageId, Stop> {
-        let at = hint.at.ok_or(Stop::Retry)?;
+        let at = hint.at().ok_or(Stop::Retry)?;
         mtr.try_latch_frame(at.frame, at.page)?;
         if !self.owns(mtr.page(at.page), 0) || !at.is_still_child(mtr.storage()) {
             return Err(Stop::Retry);
@@ -284,9 +305,10 @@ impl Tree {
         match self.approach_leaf(s, Target::At(key)) {
             Ok(approach) => {
                 s.pool.prefetch_slot(s.store.map().slot(approach.page));
-                Hint { approached: Some(approach), ..Hint::default() }
+                Hint { leaf: Some(approach), found: Found::Nothing }
             }
-            Err(stop) => Hint { missing: matches!(stop, Stop::Load(_)), ..Hint::default() },
+            Err(Stop::Load(_)) => Hint { leaf: None, found: Found::Missing },
+            Err(_) => Hint::default(),
         }
     }
 
