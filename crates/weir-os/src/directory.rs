@@ -18,11 +18,12 @@ use crate::{
     AlignedBuf, Create, Disk, DiskError, DiskStats, File, Io, LOCK_NAME, Mode, Result,
     check_aligned, check_name, check_punch,
 };
-use rustix::fs::{Access, AtFlags, FallocateFlags, FileType, OFlags};
+use rustix::fs::{Access, Advice, AtFlags, FallocateFlags, FileType, OFlags};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::process::Resource;
 use std::fs::{self, TryLockError};
 use std::io::{self, Read, Write};
+use std::num::NonZero;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -487,9 +488,10 @@ impl File for RealFile {
     }
 
     fn forget(&self, offset: u64, bytes: u64) {
-        // Advice: whether it is taken is the system's business.
-        let advice = rustix::fs::Advice::DontNeed;
-        let _ = rustix::fs::fadvise(&self.open.file, offset, std::num::NonZero::new(bytes), advice);
+        // Without a length it would be all that follows.
+        let Some(bytes) = NonZero::new(bytes) else { return };
+        // Whether advice is taken is the system's business.
+        let _ = rustix::fs::fadvise(&self.open.file, offset, Some(bytes), Advice::DontNeed);
     }
 
     fn name(&self) -> &str {

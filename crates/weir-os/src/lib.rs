@@ -231,8 +231,8 @@ pub trait File: Send + Sync {
     /// Makes all completed writes and the length durable. After an error the file's state is
     /// unknown: never retry.
     fn sync(&self) -> Result<()>;
-    /// Tells the system that nobody is about to read a block-aligned range, which is durable: it
-    /// need not be kept in memory.
+    /// Tells the system that nobody is about to read a block-aligned range: what of it is durable
+    /// need not be kept in memory. Disks that keep nothing there ignore it.
     fn forget(&self, _offset: u64, _bytes: u64) {}
     /// The name, as an operator would know it (with directory).
     fn name(&self) -> &str;

@@ -162,7 +162,7 @@ pub struct Redo {
     /// Lock order: `resizing` before `maintenance`, both alone; `writer` before `syncing`; no other
     /// is held with them but the short ones inside `segments`, `commits` and `space`.
     pub(crate) writer: CachePadded<Mutex<Writer>>,
-    /// Up to where the page cache need not hold the log any more.
+    /// One sync at a time. Up to where the page cache was told to forget the log.
     pub(crate) syncing: CachePadded<Mutex<u64>>,
     pub(crate) commits: CachePadded<Commits>,
     /// One change of the capacity at a time; before `maintenance`.

@@ -10,7 +10,7 @@
 //!   what is not synced lies within two, and who comes to a segment's end need not wait for a sync.
 //! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly,
 //!   and an open knows how much may be in the page cache only.
-//! - What is synced is read again after a crash only, so the page cache needn't hold it. The next
+//! - What is synced is read again by backups and after a crash, so the page cache needn't hold it. The next
 //!   writes take the same memory: a log of some gigabytes doesn't push out what others read, and
 //!   on a virtual machine doesn't ask its host for as much memory.
 
@@ -215,14 +215,15 @@ impl Redo {
                 segment.file.sync().map_err(|e| self.fail(e.into()))?;
             }
             self.synced.store(to, Release);
-            self.forget(&mut forgotten, to);
         }
         self.durable.store(whole, Release);
         self.assert_order();
+        self.forget(&mut forgotten, to);
         Ok(whole)
     }
 
-    /// Has the page cache forget what was synced before the newest bytes.
+    /// Has the page cache forget what was synced before the newest bytes. A segment may move on
+    /// meanwhile: what others write there then may be written to the device early, no more.
     fn forget(&self, forgotten: &mut u64, synced: u64) {
         let block = BLOCK as u64;
         let until = synced.saturating_sub(CACHED_BYTES) / block * block;

@@ -246,6 +246,7 @@ impl<'a> ValueReader<'a> {
     }
 
     /// Steps over the columns before the n-th; `None` if the bytes are not the encodings of such.
+    /// Whether an integer beside others has at most 64 bits is left to who reads it.
     #[inline(always)]
     fn skip_to(&mut self, nth: usize) -> Option<()> {
         while self.columns < nth {

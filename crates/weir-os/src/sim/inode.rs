@@ -61,6 +61,8 @@ pub(super) struct Inode {
     lens: Vec<Length>,
     /// Blocks given back by `punch`, for the space account only.
     holes: BTreeSet<u64>,
+    /// Blocks that are not in memory.
+    forgotten: BTreeSet<u64>,
 }
 
 /// A piece of a write that lies within one block.
@@ -236,9 +238,15 @@ impl Inode {
         self.lens.iter_mut().for_each(|length| length.doubtful = true);
     }
 
-    /// Whether some of these blocks are not durable as they are.
-    pub(super) fn has_unsynced(&self, blocks: Range<u64>) -> bool {
-        self.pending.range(blocks).next().is_some()
+    /// Notes that of these blocks those that are durable are not in memory any more.
+    pub(super) fn forget(&mut self, blocks: Range<u64>) {
+        let durable = blocks.filter(|block| !self.pending.contains_key(block));
+        self.forgotten.extend(durable);
+    }
+
+    /// Blocks that are not in memory, since [`Inode::forget`], and were not written again.
+    pub(super) fn forgotten(&self) -> Vec<u64> {
+        self.forgotten.iter().copied().collect()
     }
 
     /// Numbers of the operations whose effect is not durable.
@@ -303,6 +311,7 @@ impl Inode {
 
     fn store(&mut self, seq: u64, index: u64, block: Option<Block>, mask: u8) {
         let old = self.blocks.replace(index, block.clone());
+        self.forgotten.remove(&index);
         let pending = self
             .pending
             .entry(index)

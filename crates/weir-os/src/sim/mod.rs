@@ -309,6 +309,18 @@ impl SimDisk {
         self.shared.state.lock().used_blocks() * BLOCK as u64
     }
 
+    /// Numbers of the file's blocks that the system was told not to keep in memory
+    /// ([`File::forget`]) once they were durable, and that were not written since.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such file.
+    pub fn forgotten_blocks(&self, name: &str) -> Result<Vec<u64>> {
+        let mut state = self.shared.state.lock();
+        let id = state.directory.names().get(name).copied();
+        let id = id.ok_or_else(|| DiskError::new("forgotten_blocks", name, missing()))?;
+        Ok(state.inode(id).forgotten())
+    }
+
     /// Bit rot: flips one bit, whatever survives a later crash.
     ///
     /// # Errors

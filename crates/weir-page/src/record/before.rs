@@ -39,7 +39,7 @@ impl Place {
         shared(self) == shared(next) && self.undo.offset < next.undo.offset
     }
 
-    /// How far behind it the next one is, which may leave out what both share.
+    /// How far behind it the next one is, to which it leads.
     #[inline]
     fn step_to(&self, next: &Place) -> Step {
         let is_beside = (self.leaf, self.prev) == (next.leaf, next.prev) && self.slot <= next.slot;

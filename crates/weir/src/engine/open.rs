@@ -21,7 +21,8 @@ use std::time::{Duration, Instant};
 use weir_os::{Disk, MemoryDisk, open_directory, open_read_only};
 use weir_status::{Address, Server};
 
-/// Writes of losers that one step of a single-threaded database takes back.
+/// Writes of losers that one step takes back: of a single-threaded database, and where damage is
+/// given up.
 pub(super) const LOSERS_STEP_WRITES: usize = 8;
 
 /// Time for losers before the database opens; those that are left then are rolled back while it is

@@ -104,16 +104,15 @@ impl Transactions {
         loser: &mut FoundLane,
         writes: &mut usize,
     ) -> Result<bool, TxnError> {
-        let mut read = 0;
         while loser.state == LaneState::Active {
             if *writes == 0 {
                 return Ok(false);
             }
             *writes -= 1;
-            if read == 0 {
-                read = txn.load_leaves_to_restore(u64::MAX)?;
+            if loser.leaves_read == 0 {
+                loser.leaves_read = txn.load_leaves_to_restore(u64::MAX)?;
             }
-            read -= 1;
+            loser.leaves_read -= 1;
             let was_first = txn.undo_last();
             loser.tail = txn.lane.expect("a loser has a lane").tail;
             loser.half_done = txn.work.half_done;

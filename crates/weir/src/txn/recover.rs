@@ -30,6 +30,8 @@ pub(super) struct FoundLane {
     /// See [`super::work::Work::withdrew`]. What was taken back so before the database was opened
     /// no scan has begun before.
     pub withdrew: bool,
+    /// Records to be taken back next whose leaves were read.
+    pub leaves_read: u64,
 }
 
 impl Transactions {
@@ -184,6 +186,7 @@ fn find_lanes(s: &Storage) -> Result<(Vec<FoundLane>, Vec<u16>), Fault> {
                 state,
                 half_done: false,
                 withdrew: false,
+                leaves_read: 0,
             })
         })
     };
