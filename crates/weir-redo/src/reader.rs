@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use weir_os::{AlignedBuf, Disk, File};
+use weir_os::{AlignedBuf, BLOCK, Disk, File};
 use weir_page::Lsn;
 
 use crate::RedoError;
@@ -86,6 +86,7 @@ pub struct Reader {
     at: u64,
     buf: AlignedBuf,
     durable_hint: u64,
+    forgets: bool,
     ended: Option<EndReason>,
 }
 
@@ -111,6 +112,7 @@ impl Reader {
             at: from.0,
             buf: AlignedBuf::zeroed(READ_BYTES),
             durable_hint: 0,
+            forgets: false,
             ended: None,
         })
     }
@@ -120,6 +122,13 @@ impl Reader {
     #[must_use]
     pub fn durable_hint(mut self, lsn: Lsn) -> Reader {
         self.durable_hint = lsn.0;
+        self
+    }
+
+    /// Nobody is about to read again what it reads: it need not stay in the page cache.
+    #[must_use]
+    pub fn forgetting(mut self) -> Reader {
+        self.forgets = true;
         self
     }
 
@@ -252,6 +261,12 @@ impl Reader {
             buf.set_len(stored);
             self.buf = self.file.read(offset, buf)?;
             self.window.extend_from_slice(&self.buf);
+            if self.forgets {
+                // The block in which it begins was read before, but for the first.
+                let first = offset / BLOCK as u64 * BLOCK as u64;
+                let end = (offset + stored as u64) / BLOCK as u64 * BLOCK as u64;
+                self.file.forget(first, end - first);
+            }
         }
         self.window.resize(self.window.len() + bytes - stored, 0);
         Ok(Ok(()))

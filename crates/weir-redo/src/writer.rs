@@ -10,9 +10,9 @@
 //!   what is not synced lies within two, and who comes to a segment's end need not wait for a sync.
 //! - What is not synced is never more than [`UNSYNCED_BYTES_MAX`]: the device is kept busy evenly,
 //!   and an open knows how much may be in the page cache only.
-//! - What is synced is read again by backups and after a crash, so the page cache needn't hold it. The next
-//!   writes take the same memory: a log of some gigabytes doesn't push out what others read, and
-//!   on a virtual machine doesn't ask its host for as much memory.
+//! - What is synced is read again by backups and after a crash only: the page cache needn't hold
+//!   it. The next writes take the same memory: a log of some gigabytes doesn't push out what others
+//!   read, and on a virtual machine doesn't ask its host for as much memory.
 
 use std::io;
 use std::sync::atomic::Ordering::{Acquire, Release};

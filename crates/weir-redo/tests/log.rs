@@ -626,3 +626,24 @@ fn the_page_cache_forgets_what_was_synced_but_for_the_newest() {
     assert!((end - 2 * MB - 31_000..=end - MB).contains(&until), "{until} of {end}");
     assert_eq!(forgotten, (start..until).step_by(BLOCK as usize).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_reader_may_have_the_page_cache_forget_what_it_reads() {
+    let disk = SimDisk::new(1);
+    let redo = create(&disk);
+    let start = redo.reserved();
+    for n in 0..20 {
+        append(&redo, &[n; 1000]);
+        redo.write_step(true).expect("synced");
+    }
+    for forgets in [false, true] {
+        let reader = Reader::open(Arc::new(disk.clone()), 7, start).expect("opens");
+        let mut reader = if forgets { reader.forgetting() } else { reader };
+        while reader.next().expect("reads").is_some() {}
+        // Two segments and a half, each with a block in front.
+        for number in 1..=2 {
+            let forgotten = disk.forgotten_blocks(&format!("redo-{number:010}")).expect("there");
+            assert_eq!(forgotten, if forgets { vec![1, 2] } else { vec![] });
+        }
+    }
+}

@@ -124,7 +124,7 @@ impl Pass {
         on_progress: OnProgress,
     ) -> Result<Pass, Fault> {
         let reader = Reader::open(storage.disk.clone(), storage.database_id, from)?;
-        let reader = reader.durable_hint(end);
+        let reader = reader.durable_hint(end).forgetting();
         Ok(Pass { reader, stretch: Stretch::default(), on_progress })
     }
 
