@@ -233,7 +233,7 @@ pub trait File: Send + Sync {
     fn sync(&self) -> Result<()>;
     /// Tells the system that nobody is about to read a block-aligned range: what of it is durable
     /// need not be kept in memory. Disks that keep nothing there ignore it.
-    fn forget(&self, _offset: u64, _bytes: u64) {}
+    fn forget(&self, offset: u64, bytes: u64);
     /// The name, as an operator would know it (with directory).
     fn name(&self) -> &str;
     /// The same open file, once [`Disk::rename`] has given it that name: what it says names it so.

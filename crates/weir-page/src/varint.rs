@@ -100,7 +100,8 @@ fn put_by_bytes(out: &mut impl Sink, mut v: u64) {
     out.put_u8(v as u8);
 }
 
-/// Reads operands from a byte slice.
+/// Reads operands from a byte slice. What rows need of it is inlined: one whose address is passed
+/// on lies in memory, where each step waits for the one before.
 pub struct Input<'a> {
     rest: &'a [u8],
 }

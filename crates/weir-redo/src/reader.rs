@@ -262,9 +262,12 @@ impl Reader {
             self.buf = self.file.read(offset, buf)?;
             self.window.extend_from_slice(&self.buf);
             if self.forgets {
-                // The block in which it begins was read before, but for the first.
-                let first = offset / BLOCK as u64 * BLOCK as u64;
-                let end = (offset + stored as u64) / BLOCK as u64 * BLOCK as u64;
+                // Whole blocks: the one in which it ends is read on. Pieces of the cache reach over
+                // the end of a read: those of the last one too.
+                let block = BLOCK as u64;
+                let first = offset.saturating_sub(READ_BYTES as u64).max(SEGMENT_HEADER_BYTES);
+                let first = first / block * block;
+                let end = (offset + stored as u64) / block * block;
                 self.file.forget(first, end - first);
             }
         }

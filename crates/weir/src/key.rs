@@ -146,7 +146,8 @@ fn from_ordered_bits(bits: u64) -> f64 {
     f64::from_bits(if bits & SIGN == 0 { !bits } else { bits ^ SIGN })
 }
 
-/// Reads the columns of a key one after the other.
+/// Reads the columns of a key one after the other. All of it is inlined: one whose address is
+/// passed on lies in memory, where a key written as two words and read as one costs a wait.
 pub(crate) struct KeyReader<'a> {
     key: &'a [u8],
     at: usize,

@@ -126,6 +126,12 @@ impl File for MemoryFile {
         Ok(())
     }
 
+    fn forget(&self, offset: u64, bytes: u64) {
+        if let Some(beneath) = &self.beneath {
+            beneath.forget(offset, bytes);
+        }
+    }
+
     fn name(&self) -> &str {
         &self.path
     }

@@ -144,6 +144,13 @@ impl State {
         self.inodes.get_mut(&id).expect("an open handle keeps its file")
     }
 
+    /// The file of that name; `NotFound`, of that operation, if there is none.
+    fn named(&mut self, name: &str, operation: &'static str) -> Result<&mut Inode> {
+        let id = self.directory.names().get(name).copied();
+        let id = id.ok_or_else(|| DiskError::new(operation, name, missing()))?;
+        Ok(self.inode(id))
+    }
+
     fn rebooted(self) -> SimDisk {
         let mut state = self;
         state.operations = 0;
@@ -316,9 +323,7 @@ impl SimDisk {
     /// `NotFound` when there is no such file.
     pub fn forgotten_blocks(&self, name: &str) -> Result<Vec<u64>> {
         let mut state = self.shared.state.lock();
-        let id = state.directory.names().get(name).copied();
-        let id = id.ok_or_else(|| DiskError::new("forgotten_blocks", name, missing()))?;
-        Ok(state.inode(id).forgotten())
+        Ok(state.named(name, "forgotten_blocks")?.forgotten())
     }
 
     /// Bit rot: flips one bit, whatever survives a later crash.
@@ -327,9 +332,7 @@ impl SimDisk {
     /// `NotFound` when there is no such file.
     pub fn rot(&self, name: &str, offset: u64, bit: u8) -> Result<()> {
         let mut state = self.shared.state.lock();
-        let id = state.directory.names().get(name).copied();
-        let id = id.ok_or_else(|| DiskError::new("rot", name, missing()).at(offset))?;
-        state.inode(id).rot(offset, bit);
+        state.named(name, "rot").map_err(|error| error.at(offset))?.rot(offset, bit);
         Ok(())
     }
 

@@ -138,11 +138,7 @@ impl File for ObservedFile {
     }
 
     fn forget(&self, offset: u64, bytes: u64) {
-        // Advice can't be refused.
-        let _ = self.observe("forget", || {
-            self.file.forget(offset, bytes);
-            Ok(())
-        });
+        self.file.forget(offset, bytes);
     }
 
     fn name(&self) -> &str {
