@@ -1,0 +1,1 @@
+"""What `mariadb/histories` is made of."""
