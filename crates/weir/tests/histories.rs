@@ -1,0 +1,505 @@
+//! Transactions of all isolation levels side by side, and an order of them that explains what each
+//! has read.
+//!
+//! Rows are lists to which transactions append values that nobody else uses, as in "Elle: Inferring
+//! Isolation Anomalies from Experimental Observations" (Kingsbury and Alvaro, 2020). In the end each
+//! list tells the order of its writers, and what was read of it whom the reader came after and
+//! before. A commit happens at one moment between its begin and its end, for what was written and
+//! read under locks; a snapshot, of plain reads, between theirs. There is an order of all these
+//! moments, whatever the levels that meet. Over SQL `mariadb/histories` does the same.
+
+#![allow(clippy::unwrap_used, reason = "a failure of a test's own step is a failed test")]
+
+mod common;
+
+use common::*;
+use fastrand::Rng;
+use petgraph::algo::kosaraju_scc;
+use petgraph::graph::{DiGraph, NodeIndex};
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Bound::{Excluded, Included};
+use std::sync::atomic::{AtomicU64, Ordering};
+use weir::{
+    Bounds, Database, Direction, Error, IndexRef, Isolation, Row, Schema, Table, Transaction, Type,
+    Value,
+};
+
+const ROWS: u64 = 40;
+/// Rows that most transactions use.
+const HOT: u64 = 6;
+const GROUPS: u64 = 4;
+const THREADS: u32 = 4;
+
+/// A commit, or a snapshot: between two readings of one clock.
+#[derive(Debug, Clone)]
+struct Moment {
+    begin: u64,
+    end: u64,
+    what: String,
+}
+
+/// What was read of a row: its list, without the reader's own values, or how long that is.
+#[derive(Debug)]
+enum Read {
+    List(Vec<u32>),
+    Length(usize),
+}
+
+/// What one thread did and saw; moments are numbers in `moments`.
+#[derive(Debug, Default)]
+struct History {
+    moments: Vec<Moment>,
+    committed: Vec<(u64, u32, usize)>,
+    seen: Vec<(usize, u64, Read)>,
+}
+
+impl History {
+    fn add(&mut self, other: History) {
+        let first = self.moments.len();
+        self.moments.extend(other.moments);
+        self.committed.extend(other.committed.into_iter().map(|(row, v, at)| (row, v, at + first)));
+        self.seen.extend(other.seen.into_iter().map(|(at, row, read)| (at + first, row, read)));
+    }
+
+    /// What is wrong with it, given each row's list in the end.
+    fn explain(&self, lists: &BTreeMap<u64, Vec<u32>>) -> Result<(), String> {
+        let mut writers = HashMap::new();
+        for (row, value, moment) in &self.committed {
+            writers.insert((*row, *value), *moment);
+            if lists[row].iter().filter(|there| *there == value).count() != 1 {
+                return Err(format!("committed, and not once in its list: {value} of row {row}"));
+            }
+        }
+        let mut order = Order::new(&self.moments);
+        for (row, list) in lists {
+            for pair in list.windows(2) {
+                let writer = |n: usize| writers.get(&(*row, pair[n])).copied();
+                let (Some(before), Some(after)) = (writer(0), writer(1)) else {
+                    return Err(format!("never committed: one of {pair:?} in row {row}"));
+                };
+                order.add(before, after);
+            }
+        }
+        for (moment, row, read) in &self.seen {
+            let list = &lists[row];
+            let length = match read {
+                Read::List(found) => found.len(),
+                Read::Length(length) => *length,
+            };
+            if !list.get(..length).is_some_and(|begin| match read {
+                Read::List(found) => begin == found,
+                Read::Length(_) => true,
+            }) {
+                let what = &self.moments[*moment].what;
+                return Err(format!("no beginning of row {row}'s list: {read:?}, {what}"));
+            }
+            let writer = |n: usize| writers[&(*row, list[n])];
+            if length > 0 {
+                order.add(writer(length - 1), *moment);
+            }
+            if length < list.len() {
+                order.add(*moment, writer(length));
+            }
+        }
+        order.find()
+    }
+}
+
+/// What comes before what.
+struct Order<'a> {
+    moments: &'a [Moment],
+    graph: DiGraph<(), ()>,
+}
+
+impl<'a> Order<'a> {
+    /// What has ended before something else begins comes before it, by way of a chain of the ends.
+    fn new(moments: &'a [Moment]) -> Self {
+        let mut graph = DiGraph::new();
+        moments.iter().for_each(|_| _ = graph.add_node(()));
+        let mut ends: Vec<usize> = (0..moments.len()).collect();
+        ends.sort_by_key(|&n| moments[n].end);
+        let chain: Vec<NodeIndex> = ends.iter().map(|_| graph.add_node(())).collect();
+        for (at, &n) in ends.iter().enumerate() {
+            graph.add_edge(NodeIndex::new(n), chain[at], ());
+            if at > 0 {
+                graph.add_edge(chain[at - 1], chain[at], ());
+            }
+        }
+        for (n, moment) in moments.iter().enumerate() {
+            let ended = ends.partition_point(|&other| moments[other].end < moment.begin);
+            if ended > 0 {
+                graph.add_edge(chain[ended - 1], NodeIndex::new(n), ());
+            }
+        }
+        Order { moments, graph }
+    }
+
+    fn add(&mut self, before: usize, after: usize) {
+        if before != after {
+            self.graph.add_edge(NodeIndex::new(before), NodeIndex::new(after), ());
+        }
+    }
+
+    /// Whether there is an order.
+    fn find(&self) -> Result<(), String> {
+        let knots = kosaraju_scc(&self.graph);
+        let Some(knot) = knots.iter().filter(|nodes| nodes.len() > 1).min_by_key(|n| n.len())
+        else {
+            return Ok(());
+        };
+        let moments = knot.iter().filter_map(|node| self.moments.get(node.index()));
+        let told: Vec<_> = moments.take(6).map(|moment| moment.what.as_str()).collect();
+        Err(format!("no order of {} moments: {told:#?}", knot.len()))
+    }
+}
+
+/// `lists(id, n, g, list)`: `n` is how many values the list has; `g` stays as it is.
+fn lists() -> Schema {
+    Schema::builder()
+        .column("id", Type::U64)
+        .column("n", Type::U64)
+        .column("g", Type::U64)
+        .column("list", Type::Bytes)
+        .primary_key(&["id"])
+        .index("by_n", &["n"])
+        .index("by_g", &["g", "n"])
+        .build()
+        .unwrap()
+}
+
+fn row<'a>(id: u64, list: &'a [u8]) -> [Value<'a>; 4] {
+    [Value::U64(id), Value::U64(list.len() as u64 / 4), Value::U64(id % GROUPS), Value::Bytes(list)]
+}
+
+fn of_row(row: &Row) -> (u64, Vec<u32>) {
+    let list = row.get(3).as_bytes().unwrap();
+    let values: Vec<u32> =
+        list.chunks_exact(4).map(|v| u32::from_le_bytes(v.try_into().unwrap())).collect();
+    assert_eq!(row.get(1).as_u64().unwrap(), values.len() as u64, "the row is one writer's");
+    (row.get(0).as_u64().unwrap(), values)
+}
+
+/// A thread's transactions.
+struct Client<'a> {
+    db: &'a Database,
+    table: &'a Table,
+    clock: &'a AtomicU64,
+    number: u32,
+    values: u32,
+    rng: Rng,
+    history: History,
+}
+
+/// One that is on.
+struct Running {
+    txn: Transaction,
+    commit: usize,
+    snapshot: usize,
+    appended: Vec<(u64, u32)>,
+    /// Reads under locks count once it has committed.
+    locked: Vec<(usize, u64, Read)>,
+    script: Vec<String>,
+}
+
+impl Client<'_> {
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::SeqCst)
+    }
+
+    /// A moment that begins now.
+    fn moment(&mut self) -> usize {
+        let moment = Moment { begin: self.now(), end: 0, what: String::new() };
+        self.history.moments.push(moment);
+        self.history.moments.len() - 1
+    }
+
+    /// What was to be found out ends now.
+    fn ends(&mut self, moment: usize) {
+        if self.history.moments[moment].end == 0 {
+            self.history.moments[moment].end = self.now();
+        }
+    }
+
+    fn id(&mut self) -> u64 {
+        let most = if self.rng.u8(..10) < 7 { HOT } else { ROWS };
+        self.rng.u64(..most)
+    }
+
+    fn transaction(&mut self) {
+        let levels = [Isolation::ReadCommitted, Isolation::RepeatableRead, Isolation::Serializable];
+        let isolation = self.rng.choice(levels).unwrap();
+        let (commit, snapshot) = (self.moment(), self.moment());
+        let mut on = Running {
+            txn: self.db.begin(isolation).unwrap(),
+            commit,
+            snapshot,
+            appended: Vec::new(),
+            locked: Vec::new(),
+            script: vec![format!("{}: {isolation:?}", self.number)],
+        };
+        let is_committed = match self.statements(&mut on) {
+            Ok(()) if self.rng.u8(..8) > 0 => {
+                self.history.moments[commit].begin = self.now();
+                on.txn.commit().unwrap();
+                true
+            }
+            Ok(()) => {
+                on.txn.rollback().unwrap();
+                false
+            }
+            Err(Error::Deadlock) => false,
+            Err(error) => panic!("{error}, {:?}", on.script),
+        };
+        for moment in commit..self.history.moments.len() {
+            self.ends(moment);
+            self.history.moments[moment].what = format!("{moment}, {}", on.script.join("; "));
+        }
+        if is_committed {
+            let committed = on.appended.iter().map(|&(row, value)| (row, value, commit));
+            self.history.committed.extend(committed);
+            self.history.seen.append(&mut on.locked);
+        }
+    }
+
+    fn statements(&mut self, on: &mut Running) -> Result<(), Error> {
+        let mut savepoint = None;
+        for _ in 0..self.rng.usize(1..8) {
+            match self.rng.u8(..20) {
+                0..8 => self.append(on)?,
+                8..17 => self.read(on)?,
+                17 => savepoint = Some((on.txn.savepoint()?, on.appended.len())),
+                18 => std::thread::yield_now(),
+                _ => {
+                    if let Some((to, appended)) = savepoint.take() {
+                        on.txn.rollback_to(to)?;
+                        on.appended.truncate(appended);
+                        on.script.push("to the savepoint".into());
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, on: &mut Running) -> Result<(), Error> {
+        self.values += 1;
+        let (id, value) = (self.id(), self.values * THREADS + self.number);
+        on.script.push(format!("append {value} to {id}"));
+        let found = on.txn.get_for_update(self.table, &[Value::U64(id)])?.unwrap();
+        self.note(on, on.commit, of_row(&found));
+        let mut list = found.get(3).as_bytes().unwrap().to_vec();
+        list.extend(value.to_le_bytes());
+        let (txn, new) = (&mut on.txn, row(id, &list));
+        match self.rng.u8(..4) {
+            0 => assert!(txn.update(self.table, &new)?),
+            1 => assert!(txn.upsert(self.table, &new)?),
+            2 => {
+                let columns = [("list", Value::Bytes(&list)), ("n", new[1])];
+                assert!(txn.update_columns(self.table, &[Value::U64(id)], &columns)?);
+            }
+            _ => {
+                assert!(txn.delete(self.table, &[Value::U64(id)])?);
+                txn.insert(self.table, &new)?;
+            }
+        }
+        on.appended.push((id, value));
+        Ok(())
+    }
+
+    fn read(&mut self, on: &mut Running) -> Result<(), Error> {
+        let id = self.id();
+        let key = [Value::U64(id)];
+        if self.rng.u8(..4) == 0 {
+            on.script.push(format!("lock {id}"));
+            let found = match self.rng.bool() {
+                true => on.txn.get_for_share(self.table, &key)?,
+                false => on.txn.get_for_update(self.table, &key)?,
+            };
+            self.note(on, on.commit, of_row(&found.unwrap()));
+            return Ok(());
+        }
+        let moment = match on.txn.isolation() {
+            Isolation::Serializable => on.commit,
+            Isolation::RepeatableRead => on.snapshot,
+            _ => self.moment(),
+        };
+        let group = self.rng.u64(..GROUPS);
+        let (table, direction) = (
+            self.table,
+            match self.rng.bool() {
+                true => Direction::Forward,
+                false => Direction::Backward,
+            },
+        );
+        let what = self.rng.u8(..6);
+        on.script.push(format!("read {what}, {id}, {group}, {direction:?}"));
+        let txn = &mut on.txn;
+        let (mut found, mut lengths, mut expected) = (Vec::new(), Vec::new(), ROWS as usize);
+        let (low, high) = ([Value::U64(id)], [Value::U64(id + 8)]);
+        let group = [Value::U64(group)];
+        let (index, bounds) = match what {
+            0 => {
+                found.push(of_row(&txn.get(table, &key)?.unwrap()));
+                expected = 1;
+                (None, Bounds::all())
+            }
+            1 => {
+                let keys: Vec<_> = (0..5).map(|n| [Value::U64((id + n * 7) % ROWS)]).collect();
+                let rows = txn.get_many(table, &keys)?;
+                found.extend(rows.iter().map(|row| of_row(row.as_ref().unwrap())));
+                expected = 5;
+                (None, Bounds::all())
+            }
+            2 => {
+                expected = (ROWS - id).min(8) as usize;
+                (Some(IndexRef::Primary), Bounds::new(Included(&low), Excluded(&high)))
+            }
+            3 => (Some("by_n".into()), Bounds::all()),
+            _ => {
+                expected = (ROWS / GROUPS) as usize;
+                (Some("by_g".into()), Bounds::prefix(&group))
+            }
+        };
+        if what == 5 {
+            let mut rows = txn.scan_keys(table, "by_g", bounds, direction)?;
+            while let Some(row) = rows.next()? {
+                let number = |column| row.get(column).map(|value| value.as_u64().unwrap());
+                lengths.push((number(0)?, number(1)? as usize));
+            }
+        } else if let Some(index) = index {
+            let mut rows = txn.scan(table, index, bounds, direction)?;
+            while let Some(row) = rows.next()? {
+                found.push(of_row(&row.to_row()?));
+                if found.len() % 8 == 0 {
+                    // Others go on.
+                    std::thread::yield_now();
+                }
+            }
+        }
+        self.ends_unless_locked(on, moment);
+        let mut ids: Vec<u64> = found.iter().map(|(id, _)| *id).collect();
+        ids.extend(lengths.iter().map(|(id, _)| *id));
+        ids.sort_unstable();
+        ids.dedup();
+        let given = found.len() + lengths.len();
+        assert!(ids.len() == expected && given == expected, "{ids:?}, {given}: {:?}", on.script);
+        found.into_iter().for_each(|row| self.note(on, moment, row));
+        for (id, length) in lengths {
+            if on.appended.iter().all(|(row, _)| *row != id) {
+                self.keep(on, moment, id, Read::Length(length));
+            }
+        }
+        Ok(())
+    }
+
+    fn ends_unless_locked(&mut self, on: &Running, moment: usize) {
+        if moment != on.commit {
+            self.ends(moment);
+        }
+    }
+
+    /// A row was read. Of one that is the reader's own, whatever its snapshot, the values of others
+    /// tell nothing.
+    fn note(&mut self, on: &mut Running, moment: usize, (id, list): (u64, Vec<u32>)) {
+        let own = on.appended.iter().filter(|(row, _)| *row == id).map(|(_, value)| *value);
+        let own: Vec<u32> = own.collect();
+        assert!(list.ends_with(&own), "own values {own:?} of row {id}: {list:?}, {:?}", on.script);
+        if own.is_empty() {
+            self.keep(on, moment, id, Read::List(list));
+        }
+    }
+
+    fn keep(&mut self, on: &mut Running, moment: usize, id: u64, read: Read) {
+        let seen = (moment, id, read);
+        match moment == on.commit {
+            true => on.locked.push(seen),
+            false => self.history.seen.push(seen),
+        }
+    }
+}
+
+#[test]
+fn an_order_of_commits_and_snapshots_explains_all_that_was_read() {
+    let _watchdog = Watchdog::new("histories");
+    let seed = seed();
+    for (round, staging_leaves) in [None, Some(2)].into_iter().cycle().take(4).enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options(4 << 20, 4 << 20);
+        let options = match staging_leaves {
+            None => options,
+            Some(leaves) => options.staging_leaves(leaves),
+        };
+        let db = Database::open(dir.path(), options).unwrap();
+        let table = db.create_table("lists", lists()).unwrap();
+        retried(&db, Isolation::default(), |txn| {
+            (0..ROWS).try_for_each(|id| txn.insert(&table, &row(id, &[])))
+        });
+        let (db, table, clock) = (&db, &table, &AtomicU64::new(1));
+        let mut history = History::default();
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..THREADS)
+                .map(|number| {
+                    scope.spawn(move || {
+                        let rng = Rng::with_seed(seed + 100 * round as u64 + u64::from(number));
+                        let history = History::default();
+                        let mut client =
+                            Client { db, table, clock, number, values: 0, rng, history };
+                        (0..1500 * factor()).for_each(|_| client.transaction());
+                        client.history
+                    })
+                })
+                .collect();
+            clients.into_iter().for_each(|client| history.add(client.join().unwrap()));
+        });
+        let mut txn = db.begin(Isolation::default()).unwrap();
+        let found = rows(&mut txn, table, IndexRef::Primary, Direction::Forward).unwrap();
+        drop(txn);
+        let lists: BTreeMap<_, _> = found.iter().map(of_row).collect();
+        println!("{} values committed, {} reads", history.committed.len(), history.seen.len());
+        history.explain(&lists).unwrap();
+        check_quiet(db);
+    }
+}
+
+/// A history of moments (begin, end); what was committed (row, value, moment), and what was read.
+fn history(
+    moments: &[(u64, u64)],
+    committed: &[(u64, u32, usize)],
+    seen: &[(usize, u64, &[u32])],
+) -> History {
+    let moment = |&(begin, end)| Moment { begin, end, what: format!("at {begin}") };
+    let read = |&(at, row, list): &(usize, u64, &[u32])| (at, row, Read::List(list.to_vec()));
+    History {
+        moments: moments.iter().map(moment).collect(),
+        committed: committed.to_vec(),
+        seen: seen.iter().map(read).collect(),
+    }
+}
+
+#[test]
+fn what_no_order_explains_is_found() {
+    let both = BTreeMap::from([(7, vec![1, 2]), (8, vec![1, 2])]);
+    let moments = [(0, 10), (5, 15), (20, 30)];
+    let committed = [(7, 1, 0), (7, 2, 1), (8, 1, 0), (8, 2, 1)];
+    let told = |committed: &[_], seen: &[_], lists: &BTreeMap<u64, Vec<u32>>| {
+        history(&moments, committed, seen).explain(lists).err()
+    };
+    assert_eq!(told(&committed, &[(1, 7, &[1]), (2, 7, &[1, 2])], &both), None);
+    let starts = |told: Option<String>, with: &str| {
+        assert!(told.as_ref().is_some_and(|told| told.starts_with(with)), "{with}: {told:?}");
+    };
+    // Lost, invented, never to be seen.
+    let lost = BTreeMap::from([(7, vec![2]), (8, vec![1, 2])]);
+    starts(told(&committed, &[], &lost), "committed, and not once");
+    starts(told(&committed[..3], &[], &both), "never committed");
+    starts(told(&committed, &[(2, 7, &[1, 3])], &both), "no beginning");
+    // Two orders of two writers.
+    let crossed = BTreeMap::from([(7, vec![1, 2]), (8, vec![2, 1])]);
+    starts(told(&committed, &[], &crossed), "no order of 2");
+    // Half of a commit; each read what the other then changed; what ended long ago.
+    starts(told(&committed, &[(2, 7, &[1, 2]), (2, 8, &[1])], &both), "no order");
+    let skew = BTreeMap::from([(7, vec![1]), (8, vec![2])]);
+    let writes = [(7, 1, 0), (8, 2, 1)];
+    starts(told(&writes, &[(0, 8, &[]), (1, 7, &[])], &skew), "no order of 2");
+    starts(told(&writes, &[(2, 7, &[])], &skew), "no order");
+}
