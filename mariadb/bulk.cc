@@ -37,19 +37,22 @@ bool Bulk::add(const Bytes &key, const Bytes &row, const WeirEntry *of_row)
     more+= of_row[n].key.len + of_row[n].value.len;
   if (more > ROOM - used || rows.size() == MOST)
     return false;
-  rows.push_back(copy(bytes_of(key), bytes_of(row)));
+  copy(bytes_of(key), bytes_of(row), rows.emplace_back());
   for (size_t n= 0; n < positions.size(); n++)
-    entries[n].push_back(copy(of_row[n].key, of_row[n].value));
+    copy(of_row[n].key, of_row[n].value, entries[n].emplace_back());
   return true;
 }
 
-WeirPair Bulk::copy(WeirBytes key, WeirBytes value)
+void Bulk::copy(WeirBytes key, WeirBytes value, WeirPair &pair)
 {
   uchar *to= bytes.get() + used;
   std::copy_n(key.data, key.len, to);
   std::copy_n(value.data, value.len, to + key.len);
   used+= key.len + value.len;
-  return WeirPair{{to, key.len}, {to + key.len, value.len}};
+  pair.key.data= to;
+  pair.key.len= key.len;
+  pair.value.data= to + key.len;
+  pair.value.len= value.len;
 }
 
 WeirResult Bulk::write(decltype(weir_insert_many) *how, WeirTransaction *transaction,

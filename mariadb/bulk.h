@@ -40,7 +40,7 @@ private:
   std::vector<uint32_t> positions;
   std::vector<std::vector<WeirPair>> entries;
 
-  WeirPair copy(WeirBytes key, WeirBytes value);
+  void copy(WeirBytes key, WeirBytes value, WeirPair &pair);
 };
 
 } // namespace weir

@@ -58,6 +58,8 @@ pub fn approach<'k>(
     hints: &mut Vec<Hint>,
 ) {
     hints.clear();
+    // One for all: to enter an epoch is an atomic exchange, within another it is none.
+    let _epoch = s.enter_epoch();
     hints.extend(keys.map(|key| tree.approach(s, key)));
     hints.iter_mut().for_each(|hint| hint.arrive(s));
 }
