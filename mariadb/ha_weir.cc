@@ -22,9 +22,8 @@ ulonglong ha_weir::table_flags() const
                    HA_BINLOG_ROW_CAPABLE | HA_CAN_GEOMETRY | HA_AUTO_PART_KEY | HA_ONLINE_ANALYZE |
                    HA_CONCURRENT_OPTIMIZE | HA_CRASH_SAFE | HA_CAN_ONLINE_BACKUPS |
                    HA_CAN_FORCE_BULK_DELETE;
-  // Statements that are repeated elsewhere must have seen a state that doesn't change under them.
   THD *thd= current_thd;
-  if (!thd || thd_tx_isolation(thd) > ISO_READ_COMMITTED)
+  if (!thd || may_log_statements(thd))
     flags|= HA_BINLOG_STMT_CAPABLE;
   if (!thd || checks_unique_after_write(thd))
     flags|= HA_CHECK_UNIQUE_AFTER_WRITE;
@@ -240,6 +239,8 @@ int ha_weir::external_lock(THD *thd, int type)
   thr_lock_type wanted= wanted_lock;
   if (type == F_WRLCK && wanted < TL_FIRST_WRITE)
     wanted= TL_WRITE;
+  if (type == F_WRLCK && needs_rows_logged(thd))
+    return HA_ERR_LOGGING_IMPOSSIBLE;
   return start(thd, wanted);
 }
 

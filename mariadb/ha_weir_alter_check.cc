@@ -238,6 +238,10 @@ const char *ha_weir::reason_for_copy(TABLE *altered, const Alter_inplace_info *i
   const alter_table_operations wanted= info->handler_flags;
   if (!keeps_primary(table, altered, info))
     return "rows get another primary key";
+  if (wanted & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
+    return "a column gets another type or length";
+  if (wanted & (ALTER_STORED_GCOL_EXPR | ALTER_VIRTUAL_GCOL_EXPR | ALTER_COLUMN_VCOL))
+    return "a generated column gets another expression";
   if (wanted & ALTER_COLUMN_NOT_NULLABLE)
     return "a column is forbidden NULL";
   // A copy finds the first row.

@@ -37,6 +37,11 @@ static bool checks_before_writing(THD *thd, const TABLE *table)
 
 /* Isolation */
 
+bool may_log_statements(THD *thd)
+{
+  return thd_tx_isolation(thd) > ISO_READ_COMMITTED;
+}
+
 // Whether a replica that applies rows goes on where it doesn't find one. Else a worker that is
 // ahead of its turn waits for that, and tries again.
 static bool passes_over_missing_rows()
@@ -61,6 +66,17 @@ static bool may_be_repeated(THD *thd)
 bool locks_ranges(THD *thd, const TABLE *table)
 {
   return may_be_repeated(thd) || checks_before_writing(thd, table);
+}
+
+// The server would refuse it, too, but say only that the engine's rows must be logged.
+bool needs_rows_logged(THD *thd)
+{
+  if (may_log_statements(thd) || thd_binlog_format(thd) != BINLOG_FORMAT_STMT ||
+      !thd_binlog_filter_ok(thd) || !thd_sqlcom_can_generate_row_events(thd))
+    return false;
+  my_error(ER_BINLOG_STMT_MODE_AND_ROW_ENGINE, MYF(0),
+           " WEIR is limited to row-logging at READ COMMITTED and READ UNCOMMITTED.");
+  return true;
 }
 
 // Whether the statement changes a definition, and may read the table's rows to write them into a

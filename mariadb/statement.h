@@ -36,6 +36,13 @@ WeirIsolation isolation_for(THD *thd, bool reads_only);
 // the sake of this table.
 bool locks_ranges(THD *thd, const TABLE *table);
 
+// Whether a replica may repeat the transaction's statements: they see a state that doesn't change
+// under them.
+bool may_log_statements(THD *thd);
+
+// Whether the binary log would have the statement where it wants rows; has then been told why.
+bool needs_rows_logged(THD *thd);
+
 // How it locks the rows that it reads of a table.
 WeirLock lock_for(THD *thd, thr_lock_type type, const TABLE *table, bool is_temporary);
 

@@ -152,22 +152,30 @@ WeirDurability durability()
   return static_cast<WeirDurability>(durability_index);
 }
 
-// Whether the statement says how long it waits: NOWAIT and WAIT n set the server's timeout.
-static bool says_how_long_it_waits(THD *thd)
+// Whether SET STATEMENT, or what stands for it, gives a variable for the statement.
+static bool statement_sets(THD *thd, const char *variable)
 {
   List_iterator_fast<set_var_base> it(thd->lex->stmt_var_list);
   while (set_var_base *one= it++)
-    if (one->is_system() &&
-        !strcmp(static_cast<set_var *>(one)->var->name.str, "lock_wait_timeout"))
+    if (one->is_system() && !strcmp(static_cast<set_var *>(one)->var->name.str, variable))
       return true;
   return false;
 }
 
+// Whether the statement says how long it waits. NOWAIT and WAIT n set InnoDB's timeout, where there
+// is one, and the server's, which is for definitions and tells nothing of rows by itself.
+static bool says_how_long_it_waits(THD *thd)
+{
+  static const LEX_CSTRING INNODB= {STRING_WITH_LEN("InnoDB")};
+  return statement_sets(thd, "lock_wait_timeout") &&
+         (statement_sets(thd, "innodb_lock_wait_timeout") ||
+          !plugin_is_ready(&INNODB, MYSQL_STORAGE_ENGINE_PLUGIN));
+}
+
 uint64_t lock_wait_timeout_ms(THD *thd)
 {
-  ulonglong seconds= thd->variables.lock_wait_timeout;
-  if (!says_how_long_it_waits(thd))
-    seconds= std::min<ulonglong>(seconds, THDVAR(thd, lock_wait_timeout));
+  ulonglong seconds= says_how_long_it_waits(thd) ? thd->variables.lock_wait_timeout
+                                                 : THDVAR(thd, lock_wait_timeout);
   return seconds * 1000;
 }
 
