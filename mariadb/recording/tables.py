@@ -4,6 +4,8 @@ IDS = 48
 # Rows that most transactions use.
 HOT = 8
 GROUPS = 5
+# So much further on, in another partition, a row may be for a moment.
+ELSEWHERE = 1000
 
 
 class Table:
@@ -47,6 +49,8 @@ class Table:
             (f"UPDATE {self.name} SET list = '{text}', n = {n} WHERE id = {each}",),
             (f"REPLACE {new}",),
             (f"DELETE FROM {self.name} WHERE id = {each}", f"INSERT {new}"),
+            (f"UPDATE {self.name} SET id = {each + ELSEWHERE} WHERE id = {each}",
+             f"UPDATE {self.name} SET id = {each}, list = '{text}', n = {n} WHERE id = {each + ELSEWHERE}"),
         ))
 
     def by_ids(self, ids):
