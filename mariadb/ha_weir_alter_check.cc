@@ -239,11 +239,11 @@ const char *ha_weir::reason_for_copy(TABLE *altered, const Alter_inplace_info *i
   if (!keeps_primary(table, altered, info))
     return "rows get another primary key";
   if (wanted & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
-    return "a column gets another type or length";
-  if (wanted & (ALTER_STORED_GCOL_EXPR | ALTER_VIRTUAL_GCOL_EXPR | ALTER_COLUMN_VCOL))
-    return "a generated column gets another expression";
+    return "a column gets another type, length or character set";
   if (wanted & ALTER_COLUMN_NOT_NULLABLE)
     return "a column is forbidden NULL";
+  if (wanted & (ALTER_STORED_GCOL_EXPR | ALTER_VIRTUAL_GCOL_EXPR | ALTER_COLUMN_VCOL))
+    return "a generated column's expression is given anew";
   // A copy finds the first row.
   if (info->error_if_not_empty)
     return "the statement doesn't allow a new column's value";

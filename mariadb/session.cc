@@ -285,7 +285,7 @@ WeirPatience Session::patience(THD *thd)
   weir_canceller_renew(canceller);
   if (is_killed(thd))
     cancel();
-  return WeirPatience{canceller, lock_wait_timeout_ms(thd)};
+  return WeirPatience{canceller, definition_wait_timeout_ms(thd)};
 }
 
 WeirPatience patience_of_change(THD *thd)

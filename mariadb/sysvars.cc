@@ -179,6 +179,11 @@ uint64_t lock_wait_timeout_ms(THD *thd)
   return seconds * 1000;
 }
 
+uint64_t definition_wait_timeout_ms(THD *thd)
+{
+  return std::min<uint64_t>(lock_wait_timeout_ms(thd), thd->variables.lock_wait_timeout * 1000);
+}
+
 WeirOptions open_options()
 {
   return WeirOptions{memory, redo_capacity, durability(), 50000, dirty_limit, bool(give_up_damaged),

@@ -10,6 +10,8 @@ void show_redo_capacity();
 WeirDurability durability();
 // How long the connection's statement waits for a locked row.
 uint64_t lock_wait_timeout_ms(THD *thd);
+// How long it waits to change a table that others use.
+uint64_t definition_wait_timeout_ms(THD *thd);
 // Whether the connection's tables are made without the FOREIGN KEYs that they are to have.
 bool ignores_foreign_keys(THD *thd);
 bool clean_shutdown();

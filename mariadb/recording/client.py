@@ -1,5 +1,6 @@
 """A client whose transactions append to lists and read them, in as many ways as SQL has, and that notes what it did and saw."""
 
+import collections
 import dataclasses
 import threading
 import time
@@ -8,7 +9,7 @@ from pymysql import err
 
 from private_server import Failure
 
-from .history import History, Moment, Seen, values_of
+from .history import Absent, History, Moment, Seen, values_of
 from .tables import TABLES
 
 # The statement has failed, and with it its transaction is given up: a deadlock, a lock wait that was too long, a
@@ -17,10 +18,14 @@ GIVEN_UP = {1213, 1205, 1412}
 # What XA statements then say: the transaction has been rolled back, or is in no state for this one.
 GIVEN_UP_XA = {1399, 1402, 1614}
 LEVELS = ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE")
-# At most as many.
-CLIENTS = 100
+# At most as many, as values tell them apart.
+CLIENTS = 50
 REST_S = 0.05
+# Rows with so many values are looked for.
+LEAST_MOST = 30
 LOCKING = (" FOR UPDATE", " LOCK IN SHARE MODE")
+SKIPPING = " SKIP LOCKED"
+HASTY = ("", "", " NOWAIT", SKIPPING)
 
 
 @dataclasses.dataclass
@@ -45,13 +50,14 @@ class Running:
 class Client(threading.Thread):
     """Runs transactions until there have been enough of them, or it has failed."""
 
-    def __init__(self, connection, rng, number, transactions, counts):
+    def __init__(self, connection, rng, number, transactions, ended):
         super().__init__(name=f"client {number}", daemon=True)
         self.connection = connection
         self.rng = rng
         self.number = number
         self.transactions = transactions
-        self.counts = counts
+        self.ended = ended
+        self.counts = collections.Counter()
         self.history = History()
         self.failure = None
         self.values = 0
@@ -60,12 +66,18 @@ class Client(threading.Thread):
     def run(self):
         try:
             for nth in range(self.transactions):
+                if self.ended.is_set():
+                    break
                 self.transaction(nth)
-        except (Failure, err.Error) as failure:
-            self.failure = f"{self.name}, {self.on.commit.what}: {failure}"
+        except Exception as error:
+            self.failure = f"{self.name}, {self.on.commit.what}: {error!r}"
+            self.ended.set()
+        finally:
+            # Its locks are in nobody's way.
+            self.connection.close()
 
     def count(self, what):
-        self.counts[what] = self.counts.get(what, 0) + 1
+        self.counts[what] += 1
 
     def execute(self, statement):
         """Rows of the statement."""
@@ -186,7 +198,7 @@ class Client(threading.Thread):
             self.execute(table.insert_or_append(ids[0], value))
         else:
             del rows[1:]
-            [(_, each, n, text)] = self.see(table.by_ids(ids[:1]) + " FOR UPDATE", rows, is_locking=True)
+            _, [(_, each, n, text)] = self.see(table.by_ids(ids[:1]) + " FOR UPDATE", rows, is_locking=True)
             for statement in table.put(rng, each, f"{text}{value},", n + 1):
                 self.execute(statement)
         on.appended.extend((row, value) for row in rows)
@@ -197,14 +209,27 @@ class Client(threading.Thread):
         table, other = rng.sample(TABLES, 2)
         # Below SERIALIZABLE others may move entries of an index meanwhile, but not those of the primary key.
         if not on.is_single and rng.random() < 0.25:
-            ids = table.some(rng, rng.randint(1, 8))
-            self.see(table.by_ids(ids) + rng.choice(LOCKING), table.rows(ids), is_locking=True)
+            ids, hasty = table.some(rng, rng.randint(1, 8)), rng.choice(HASTY)
+            self.see(table.by_ids(ids) + rng.choice(LOCKING) + hasty, None if hasty == SKIPPING else table.rows(ids), is_locking=True)
         else:
-            statement, rows = table.read(rng, other)
-            self.see(statement, rows, is_locking=on.level == "SERIALIZABLE" and not on.is_single)
+            is_locking = on.level == "SERIALIZABLE" and not on.is_single
+            if rng.random() < 0.2:
+                self.see_long(table, rng.randint(1, LEAST_MOST), is_locking)
+            else:
+                statement, rows = table.read(rng, other)
+                self.see(statement, rows, is_locking)
+
+    def see_long(self, table, least, is_locking):
+        """Reads the rows with so many values or more, and notes which are not among them."""
+        moment, rows = self.see(table.with_least(self.rng, least), None, is_locking)
+        if moment:
+            for row in {*table.all_rows()} - {row[:2] for row in rows}:
+                if not self.on.own(row):
+                    self.note(Absent(moment, row, least), is_locking)
 
     def see(self, statement, there, is_locking):
-        """Reads rows (table's name, id, length, list or NULL), and notes what they are. `there`: which must be found, if that is known."""
+        """Reads rows (table's name, id, length, list or NULL), and notes what they are. `there`: which must be found, if that is known.
+        Returns the moment at which they were read, none if that can't be told, and the rows."""
         on = self.on
         begin = time.monotonic_ns()
         rows = self.execute(statement)
@@ -212,19 +237,26 @@ class Client(threading.Thread):
         self.count("read under locks" if is_locking else "read")
         found = sorted(row[:2] for row in rows)
         if on.level == "READ UNCOMMITTED" and not is_locking:
-            return rows
+            return None, rows
         if there is not None and found != sorted(there):
-            raise Failure(f"{on.commit.what}: {statement} gave {found}, and there are {sorted(there)}")
-        if is_locking:
-            moment, seen = on.commit, on.locked
-        elif on.level == "READ COMMITTED" or on.is_single:
-            moment, seen = Moment(f"statement of {on.commit.what}", begin, end, on.commit.script), self.history.seen
-        else:
-            moment, seen = on.snapshot, self.history.seen
-            moment.end = moment.end or end
+            raise Failure(f"{statement} gave {found}, and there are {sorted(there)}")
+        moment = self.moment(begin, end, is_locking)
         for name, each, length, text in rows:
             values = None if text is None else values_of(text)
             if values is not None and len(values) != length:
-                raise Failure(f"{on.commit.what}: {statement} gave {length} and {text}")
-            seen.append(Seen(moment, (name, each), values, length, on.own((name, each))))
-        return rows
+                raise Failure(f"{statement} gave {length} and {text}")
+            self.note(Seen(moment, (name, each), values, length, on.own((name, each))), is_locking)
+        return moment, rows
+
+    def moment(self, begin, end, is_locking):
+        """When a statement reads that went on between these two times."""
+        on = self.on
+        if is_locking:
+            return on.commit
+        if on.level == "READ COMMITTED" or on.is_single:
+            return Moment(f"statement of {on.commit.what}", begin, end, on.commit.script)
+        on.snapshot.end = on.snapshot.end or end
+        return on.snapshot
+
+    def note(self, seen, is_locking):
+        (self.on.locked if is_locking else self.history.seen).append(seen)

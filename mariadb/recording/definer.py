@@ -1,8 +1,11 @@
 """Changes the tables' definitions while clients use them."""
 
+import collections
 import threading
 
 from pymysql import err
+
+from private_server import Failure
 
 from .tables import TABLES
 
@@ -21,29 +24,37 @@ CHANGES = (
 
 
 class Definer(threading.Thread):
-    """Goes on until it is told to end."""
+    """Goes on until the clients have ended, or somebody has failed."""
 
-    def __init__(self, connection, rng, counts):
+    def __init__(self, connection, rng, ended):
         super().__init__(name="definer", daemon=True)
         self.connection = connection
         self.rng = rng
-        self.counts = counts
+        self.ended = ended
+        self.counts = collections.Counter()
         self.failure = None
-        self.ended = threading.Event()
-
-    def end(self):
-        self.ended.set()
-        self.join()
 
     def run(self):
-        while not self.ended.wait(REST_S * self.rng.random()):
-            statement = self.rng.choice(CHANGES).format(self.rng.choice(TABLES).name)
-            try:
-                with self.connection.cursor() as cursor:
-                    cursor.execute(statement)
-                    cursor.fetchall()
-            except err.Error as error:
-                if error.args[0] not in REFUSED:
-                    self.failure = f"{statement}: {error}"
-                    return
-            self.counts["definitions"] = self.counts.get("definitions", 0) + 1
+        try:
+            while not self.ended.wait(REST_S * self.rng.random()):
+                self.change(self.rng.choice(CHANGES).format(self.rng.choice(TABLES).name))
+        except Exception as error:
+            self.failure = f"{self.name}: {error!r}"
+            self.ended.set()
+        finally:
+            self.connection.close()
+
+    def change(self, statement):
+        try:
+            with self.connection.cursor() as cursor:
+                cursor.execute(statement)
+                rows = cursor.fetchall()
+        except err.Error as error:
+            if error.args[0] not in REFUSED:
+                raise
+            self.counts["definitions refused"] += 1
+            return
+        # What OPTIMIZE and ANALYZE say.
+        if any(row[2] == "Error" for row in rows):
+            raise Failure(f"{statement}: {rows}")
+        self.counts["definitions"] += 1

@@ -15,6 +15,11 @@ contradicts no clock. Where there is none, the checks tell a cycle.
 import collections
 import dataclasses
 import graphlib
+import re
+
+
+class Anomaly(Exception):
+    """No order explains the history."""
 
 
 @dataclasses.dataclass(eq=False)
@@ -40,6 +45,15 @@ class Seen:
 
 
 @dataclasses.dataclass
+class Absent:
+    """A row was not among those with so many values or more."""
+
+    moment: Moment
+    row: tuple
+    least: int
+
+
+@dataclasses.dataclass
 class History:
     """What one client did."""
 
@@ -48,16 +62,14 @@ class History:
     seen: list = dataclasses.field(default_factory=list)
 
 
-class Anomaly(Exception):
-    """No order explains the history."""
-
-
 def values_of(text):
     """A list as the tables have it.
 
     >>> values_of(""), values_of("7,12,")
     ([], [7, 12])
     """
+    if not re.fullmatch("([0-9]+,)*", text):
+        raise Anomaly(f"no list: {text}")
     return [int(value) for value in text.split(",")[:-1]]
 
 
@@ -80,10 +92,11 @@ def check(history, final):
 
     >>> def moment(begin, end): return Moment(f"at {begin}", begin, end)
     >>> a, b, c = moment(0, 10), moment(5, 15), moment(20, 30)
-    >>> def found(committed, final, *seen):
-    ...     seen = [Seen(m, row, values, len(values), []) for m, row, values in seen]
+    >>> def found_in(seen, final, committed={("x", 1): a, ("x", 2): b}):
     ...     try: check(History(committed, seen), final)
     ...     except Anomaly as anomaly: return str(anomaly).split(":")[0]
+    >>> def found(committed, final, *seen):
+    ...     return found_in([Seen(m, row, values, len(values), []) for m, row, values in seen], final, committed)
 
     Two writers in one order, and who sees one of them or both:
 
@@ -100,7 +113,13 @@ def check(history, final):
     >>> found({("x", 1): a}, {"x": [1]}, (c, "x", [1, 3]))
     'no beginning of the list'
     >>> found({("x", 1): a, ("x", 2): a}, {"x": [1, 2]}, (moment(3, 4), "x", [1]))
-    'part of a commit'
+    'no order'
+    >>> found({}, {}, (c, "x", []))
+    'row x is gone'
+    >>> def found_own(values): return found_in([Seen(b, "x", values, len(values), [2])], {"x": [1, 2]})
+    >>> found_own([1, 2])
+    >>> found_own([2])
+    'no beginning of the list'
 
     Writers in one order in one row, and in another in another; half of a commit:
 
@@ -115,6 +134,9 @@ def check(history, final):
     'no order'
     >>> found({("x", 1): a}, {"x": [1]}, (c, "x", []))
     'no order'
+    >>> found_in([Absent(c, "x", 2)], {"x": [1, 2]})
+    'no order'
+    >>> found_in([Absent(c, "x", 3)], {"x": [1, 2]})
     """
     writers = _writers(history, final)
     behind = collections.defaultdict(set)
@@ -122,18 +144,20 @@ def check(history, final):
         for before, after in zip(values, values[1:]):
             _order(behind, writers[row, before], writers[row, after])
     for seen in history.seen:
-        length, values = _prefix(seen, final[seen.row]), final[seen.row]
-        if seen.own:
-            # The row is the reader's, whatever its snapshot.
-            continue
-        if length:
-            _order(behind, writers[seen.row, values[length - 1]], seen.moment)
+        if seen.row not in final:
+            raise Anomaly(f"row {seen.row} is gone: {seen.moment.what} has seen it")
+        values = final[seen.row]
+        if isinstance(seen, Absent):
+            length = seen.least - 1
+        else:
+            length = _prefix(seen, values)
+            if seen.own:
+                # The row is the reader's, whatever its snapshot.
+                continue
+            if length:
+                _order(behind, writers[seen.row, values[length - 1]], seen.moment)
         if length < len(values):
-            after = writers[seen.row, values[length]]
-            if length and after is writers[seen.row, values[length - 1]] and after is not seen.moment:
-                raise Anomaly(f"part of a commit: {seen.moment.what} has seen {values[:length]} of row {seen.row},"
-                              f" {after.what} appended {values[length]} too")
-            _order(behind, seen.moment, after)
+            _order(behind, seen.moment, writers[seen.row, values[length]])
     _keep_time(behind, {*writers.values(), *(seen.moment for seen in history.seen)})
     try:
         graphlib.TopologicalSorter(behind).prepare()
@@ -164,6 +188,9 @@ def _prefix(seen, values):
     if seen.values is not None and seen.values != values[:length] + seen.own:
         raise Anomaly(f"no beginning of the list: {seen.moment.what} has seen {seen.values} of row {seen.row},"
                       f" own of it {seen.own}; in the end it has {values[:length + 1]} ...")
+    if seen.own and seen.own[0] in values and values.index(seen.own[0]) != length:
+        raise Anomaly(f"no beginning of the list: {seen.moment.what} has seen {seen.values or seen.length} of row {seen.row},"
+                      f" own of it {seen.own}, in front of which there are {values.index(seen.own[0])}")
     if not 0 <= length <= len(values):
         raise Anomaly(f"no beginning of the list: {seen.moment.what} has seen {seen.length} values of row {seen.row},"
                       f" own of it {seen.own}; in the end it has {len(values)}")

@@ -65,7 +65,7 @@ class Table:
         high = rng.randint(low, IDS)
         some = sorted(self.some(rng, rng.randint(1, HOT)))
         of_group = [each for each in range(1, IDS + 1) if each % GROUPS == group]
-        whole, of_both = self.rows(range(1, IDS + 1)), self.rows(of_group) + other.rows(of_group)
+        whole, of_both = self.all_rows(), self.rows(of_group) + other.rows(of_group)
         by_n = f"{self.select('by_n', text)} WHERE x.n >= 0"
         in_group = f"{self.select('by_g', text)} WHERE x.g = {group}"
         return rng.choice((
@@ -83,6 +83,13 @@ class Table:
             (f"{self.select('PRIMARY')} WHERE x.id IN (SELECT y.id FROM {other.name} y FORCE INDEX (by_g) WHERE y.g = {group})",
              self.rows(of_group)),
         ))
+
+    def with_least(self, rng, least):
+        """A read of the rows that have so many values, or more."""
+        return f"{self.select('by_n', rng.choice(('x.list', 'NULL')))} WHERE x.n >= {least} ORDER BY x.n{rng.choice(('', ' DESC'))}"
+
+    def all_rows(self):
+        return self.rows(range(1, IDS + 1))
 
     def rows(self, ids):
         """The rows with these ids."""

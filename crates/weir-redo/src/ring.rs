@@ -117,7 +117,7 @@ impl Ring {
             at += 1;
         }
         if !rest.is_empty() {
-            self.word(at).store(last_word(payload, rest.len()), Relaxed);
+            self.word(at).store(last_word(payload), Relaxed);
         }
         self.word(first).store(u64::from(word) | u64::from(crc) << 32, Release);
         (start, start + len as u64)
@@ -168,9 +168,10 @@ impl Ring {
     }
 }
 
-/// The last `rest` bytes of a payload, and zeros behind them.
+/// A payload's last bytes, those behind its whole words, and zeros behind them.
 #[inline]
-fn last_word(payload: &[u8], rest: usize) -> u64 {
+fn last_word(payload: &[u8]) -> u64 {
+    let rest = payload.len() % 8;
     match payload.last_chunk::<8>() {
         // One load: bytes put together in memory can't be read as a word for a dozen cycles.
         Some(bytes) => u64::from_le_bytes(*bytes) >> (u64::BITS as usize - 8 * rest),

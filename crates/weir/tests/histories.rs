@@ -17,7 +17,7 @@ use fastrand::Rng;
 use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound::{Excluded, Included};
+use std::ops::Bound::{Excluded, Included, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir::{
     Bounds, Database, Direction, Error, IndexRef, Isolation, Row, Schema, Table, Transaction, Type,
@@ -29,6 +29,8 @@ const ROWS: u64 = 40;
 const HOT: u64 = 6;
 const GROUPS: u64 = 4;
 const THREADS: u32 = 4;
+/// Rows with at least so many values are looked for, and fewer.
+const LEAST_MOST: u64 = 60;
 
 /// A commit, or a snapshot: between two readings of one clock.
 #[derive(Debug, Clone)]
@@ -38,11 +40,17 @@ struct Moment {
     what: String,
 }
 
-/// What was read of a row: its list, without the reader's own values, or how long that is.
+/// What was read of a row.
 #[derive(Debug)]
 enum Read {
+    /// Its list.
     List(Vec<u32>),
+    /// How long it is.
     Length(usize),
+    /// That it is shorter than this.
+    Shorter(usize),
+    /// What stands in front of the reader's first value: the row is its own, whatever its snapshot.
+    Front(Vec<u32>, u32),
 }
 
 /// What one thread did and saw; moments are numbers in `moments`.
@@ -70,34 +78,43 @@ impl History {
                 return Err(format!("committed, and not once in its list: {value} of row {row}"));
             }
         }
+        for (row, list) in lists {
+            if let Some(value) = list.iter().find(|value| !writers.contains_key(&(*row, **value))) {
+                return Err(format!("never committed: {value} in row {row}"));
+            }
+        }
         let mut order = Order::new(&self.moments);
         for (row, list) in lists {
             for pair in list.windows(2) {
-                let writer = |n: usize| writers.get(&(*row, pair[n])).copied();
-                let (Some(before), Some(after)) = (writer(0), writer(1)) else {
-                    return Err(format!("never committed: one of {pair:?} in row {row}"));
-                };
-                order.add(before, after);
+                order.add(writers[&(*row, pair[0])], writers[&(*row, pair[1])]);
             }
         }
         for (moment, row, read) in &self.seen {
             let list = &lists[row];
+            let writer = |n: usize| writers[&(*row, list[n])];
             let length = match read {
-                Read::List(found) => found.len(),
+                Read::List(found) | Read::Front(found, _) => found.len(),
                 Read::Length(length) => *length,
+                Read::Shorter(length) => length - 1,
             };
-            if !list.get(..length).is_some_and(|begin| match read {
-                Read::List(found) => begin == found,
-                Read::Length(_) => true,
-            }) {
+            let is_beginning = match read {
+                Read::List(found) => list.starts_with(found),
+                Read::Front(found, own) => {
+                    // Unless its value was taken back.
+                    let at = list.iter().position(|value| value == own);
+                    list.starts_with(found) && at.is_none_or(|at| at == length)
+                }
+                Read::Length(length) => *length <= list.len(),
+                Read::Shorter(_) => true,
+            };
+            if !is_beginning {
                 let what = &self.moments[*moment].what;
                 return Err(format!("no beginning of row {row}'s list: {read:?}, {what}"));
             }
-            let writer = |n: usize| writers[&(*row, list[n])];
-            if length > 0 {
+            if length > 0 && matches!(read, Read::List(_) | Read::Length(_)) {
                 order.add(writer(length - 1), *moment);
             }
-            if length < list.len() {
+            if length < list.len() && !matches!(read, Read::Front(..)) {
                 order.add(*moment, writer(length));
             }
         }
@@ -199,6 +216,13 @@ struct Running {
     /// Reads under locks count once it has committed.
     locked: Vec<(usize, u64, Read)>,
     script: Vec<String>,
+}
+
+impl Running {
+    /// The values that it has appended to a row.
+    fn own(&self, row: u64) -> Vec<u32> {
+        self.appended.iter().filter(|(id, _)| *id == row).map(|(_, value)| *value).collect()
+    }
 }
 
 impl Client<'_> {
@@ -331,12 +355,12 @@ impl Client<'_> {
                 false => Direction::Backward,
             },
         );
-        let what = self.rng.u8(..6);
-        on.script.push(format!("read {what}, {id}, {group}, {direction:?}"));
+        let (what, least) = (self.rng.u8(..7), self.rng.u64(1..LEAST_MOST));
+        on.script.push(format!("read {what}, {id}, {group}, {least}, {direction:?}"));
         let txn = &mut on.txn;
         let (mut found, mut lengths, mut expected) = (Vec::new(), Vec::new(), ROWS as usize);
         let (low, high) = ([Value::U64(id)], [Value::U64(id + 8)]);
-        let group = [Value::U64(group)];
+        let (group, least_value) = ([Value::U64(group)], [Value::U64(least)]);
         let (index, bounds) = match what {
             0 => {
                 found.push(of_row(&txn.get(table, &key)?.unwrap()));
@@ -344,7 +368,7 @@ impl Client<'_> {
                 (None, Bounds::all())
             }
             1 => {
-                let keys: Vec<_> = (0..5).map(|n| [Value::U64((id + n * 7) % ROWS)]).collect();
+                let keys: Vec<_> = (0..5).map(|n| [Value::U64((id + n) % ROWS)]).collect();
                 let rows = txn.get_many(table, &keys)?;
                 found.extend(rows.iter().map(|row| of_row(row.as_ref().unwrap())));
                 expected = 5;
@@ -355,6 +379,7 @@ impl Client<'_> {
                 (Some(IndexRef::Primary), Bounds::new(Included(&low), Excluded(&high)))
             }
             3 => (Some("by_n".into()), Bounds::all()),
+            6 => (Some("by_n".into()), Bounds::new(Included(&least_value), Unbounded)),
             _ => {
                 expected = (ROWS / GROUPS) as usize;
                 (Some("by_g".into()), Bounds::prefix(&group))
@@ -382,10 +407,17 @@ impl Client<'_> {
         ids.sort_unstable();
         ids.dedup();
         let given = found.len() + lengths.len();
+        if what == 6 {
+            expected = given;
+            let absent = (0..ROWS).filter(|id| ids.binary_search(id).is_err());
+            let absent: Vec<_> = absent.filter(|id| on.own(*id).is_empty()).collect();
+            let shorter = || Read::Shorter(least as usize);
+            absent.into_iter().for_each(|id| self.keep(on, moment, id, shorter()));
+        }
         assert!(ids.len() == expected && given == expected, "{ids:?}, {given}: {:?}", on.script);
         found.into_iter().for_each(|row| self.note(on, moment, row));
         for (id, length) in lengths {
-            if on.appended.iter().all(|(row, _)| *row != id) {
+            if on.own(id).is_empty() {
                 self.keep(on, moment, id, Read::Length(length));
             }
         }
@@ -398,15 +430,16 @@ impl Client<'_> {
         }
     }
 
-    /// A row was read. Of one that is the reader's own, whatever its snapshot, the values of others
-    /// tell nothing.
-    fn note(&mut self, on: &mut Running, moment: usize, (id, list): (u64, Vec<u32>)) {
-        let own = on.appended.iter().filter(|(row, _)| *row == id).map(|(_, value)| *value);
-        let own: Vec<u32> = own.collect();
+    /// A row was read.
+    fn note(&mut self, on: &mut Running, moment: usize, (id, mut list): (u64, Vec<u32>)) {
+        let own = on.own(id);
         assert!(list.ends_with(&own), "own values {own:?} of row {id}: {list:?}, {:?}", on.script);
-        if own.is_empty() {
-            self.keep(on, moment, id, Read::List(list));
-        }
+        list.truncate(list.len() - own.len());
+        let read = match own.first() {
+            None => Read::List(list),
+            Some(first) => Read::Front(list, *first),
+        };
+        self.keep(on, moment, id, read);
     }
 
     fn keep(&mut self, on: &mut Running, moment: usize, id: u64, read: Read) {
@@ -492,6 +525,7 @@ fn what_no_order_explains_is_found() {
     let lost = BTreeMap::from([(7, vec![2]), (8, vec![1, 2])]);
     starts(told(&committed, &[], &lost), "committed, and not once");
     starts(told(&committed[..3], &[], &both), "never committed");
+    starts(told(&[], &[], &BTreeMap::from([(7, vec![9])])), "never committed");
     starts(told(&committed, &[(2, 7, &[1, 3])], &both), "no beginning");
     // Two orders of two writers.
     let crossed = BTreeMap::from([(7, vec![1, 2]), (8, vec![2, 1])]);
@@ -502,4 +536,14 @@ fn what_no_order_explains_is_found() {
     let writes = [(7, 1, 0), (8, 2, 1)];
     starts(told(&writes, &[(0, 8, &[]), (1, 7, &[])], &skew), "no order of 2");
     starts(told(&writes, &[(2, 7, &[])], &skew), "no order");
+    // A row that was long enough was not found; a value in front of the reader's own is missing.
+    let with = |read: Read| {
+        let mut history = history(&moments, &committed, &[]);
+        history.seen.push((2, 7, read));
+        history.explain(&both).err()
+    };
+    starts(with(Read::Shorter(2)), "no order");
+    assert_eq!(with(Read::Shorter(3)), None);
+    starts(with(Read::Front(vec![], 2)), "no beginning");
+    assert_eq!(with(Read::Front(vec![1], 2)), None);
 }
