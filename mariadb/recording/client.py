@@ -1,8 +1,6 @@
 """A client whose transactions append to lists and read them, in as many ways as SQL has, and that notes what it did and saw."""
 
-import collections
 import dataclasses
-import threading
 import time
 
 from pymysql import err
@@ -11,9 +9,10 @@ from private_server import Failure
 
 from .history import Absent, History, Moment, Seen, values_of
 from .tables import TABLES
+from .worker import Worker
 
 # The statement has failed, and with it its transaction is given up: a deadlock, a lock wait that was too long, a
-# definition that changed after the snapshot; a row that is not in the snapshot's version of the table.
+# definition that changed after the snapshot.
 GIVEN_UP = {1213, 1205, 1412}
 # What XA statements then say: the transaction has been rolled back, or is in no state for this one.
 GIVEN_UP_XA = {1399, 1402, 1614}
@@ -47,34 +46,22 @@ class Running:
         return [value for at, value in self.appended if at == row]
 
 
-class Client(threading.Thread):
-    """Runs transactions until there have been enough of them, or it has failed."""
+class Client(Worker):
+    """Runs transactions until there have been enough of them."""
 
     def __init__(self, connection, rng, number, transactions, ended):
-        super().__init__(name=f"client {number}", daemon=True)
-        self.connection = connection
-        self.rng = rng
+        super().__init__(f"client {number}", connection, rng, ended)
         self.number = number
         self.transactions = transactions
-        self.ended = ended
-        self.counts = collections.Counter()
         self.history = History()
-        self.failure = None
         self.values = 0
         self.on = None
 
-    def run(self):
-        try:
-            for nth in range(self.transactions):
-                if self.ended.is_set():
-                    break
-                self.transaction(nth)
-        except Exception as error:
-            self.failure = f"{self.name}, {self.on.commit.what}: {error!r}"
-            self.ended.set()
-        finally:
-            # Its locks are in nobody's way.
-            self.connection.close()
+    def work(self):
+        for nth in range(self.transactions):
+            if self.ended.is_set():
+                break
+            self.transaction(nth)
 
     def count(self, what):
         self.counts[what] += 1
@@ -239,12 +226,12 @@ class Client(threading.Thread):
         if on.level == "READ UNCOMMITTED" and not is_locking:
             return None, rows
         if there is not None and found != sorted(there):
-            raise Failure(f"{statement} gave {found}, and there are {sorted(there)}")
+            raise Failure(f"{on.commit.what}: {statement} gave {found}, and there are {sorted(there)}")
         moment = self.moment(begin, end, is_locking)
         for name, each, length, text in rows:
             values = None if text is None else values_of(text)
             if values is not None and len(values) != length:
-                raise Failure(f"{statement} gave {length} and {text}")
+                raise Failure(f"{on.commit.what}: {statement} gave {length} and {text}")
             self.note(Seen(moment, (name, each), values, length, on.own((name, each))), is_locking)
         return moment, rows
 

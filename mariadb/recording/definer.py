@@ -1,13 +1,11 @@
 """Changes the tables' definitions while clients use them."""
 
-import collections
-import threading
-
 from pymysql import err
 
 from private_server import Failure
 
 from .tables import TABLES
+from .worker import Worker
 
 # The table is in use; an index that is there already, or isn't; tables are being changed by another statement.
 REFUSED = {1205, 1061, 1091, 1213}
@@ -23,26 +21,12 @@ CHANGES = (
 )
 
 
-class Definer(threading.Thread):
-    """Goes on until the clients have ended, or somebody has failed."""
+class Definer(Worker):
+    """Goes on until the clients have ended."""
 
-    def __init__(self, connection, rng, ended):
-        super().__init__(name="definer", daemon=True)
-        self.connection = connection
-        self.rng = rng
-        self.ended = ended
-        self.counts = collections.Counter()
-        self.failure = None
-
-    def run(self):
-        try:
-            while not self.ended.wait(REST_S * self.rng.random()):
-                self.change(self.rng.choice(CHANGES).format(self.rng.choice(TABLES).name))
-        except Exception as error:
-            self.failure = f"{self.name}: {error!r}"
-            self.ended.set()
-        finally:
-            self.connection.close()
+    def work(self):
+        while not self.ended.wait(REST_S * self.rng.random()):
+            self.change(self.rng.choice(CHANGES).format(self.rng.choice(TABLES).name))
 
     def change(self, statement):
         try:

@@ -17,7 +17,7 @@ use fastrand::Rng;
 use petgraph::algo::kosaraju_scc;
 use petgraph::graph::{DiGraph, NodeIndex};
 use std::collections::{BTreeMap, HashMap};
-use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::ops::Bound::{Included, Unbounded};
 use std::sync::atomic::{AtomicU64, Ordering};
 use weir::{
     Bounds, Database, Direction, Error, IndexRef, Isolation, Row, Schema, Table, Transaction, Type,
@@ -188,12 +188,108 @@ fn row<'a>(id: u64, list: &'a [u8]) -> [Value<'a>; 4] {
     [Value::U64(id), Value::U64(list.len() as u64 / 4), Value::U64(id % GROUPS), Value::Bytes(list)]
 }
 
-fn of_row(row: &Row) -> (u64, Vec<u32>) {
+/// A row's id, and its list.
+fn of_row(row: &Row) -> (u64, Read) {
     let list = row.get(3).as_bytes().unwrap();
     let values: Vec<u32> =
         list.chunks_exact(4).map(|v| u32::from_le_bytes(v.try_into().unwrap())).collect();
     assert_eq!(row.get(1).as_u64().unwrap(), values.len() as u64, "the row is one writer's");
-    (row.get(0).as_u64().unwrap(), values)
+    (row.get(0).as_u64().unwrap(), Read::List(values))
+}
+
+/// A read without locks, below Serializable.
+#[derive(Debug)]
+enum Query {
+    Get(u64),
+    GetMany([u64; 5]),
+    /// Rows from this id on.
+    Ids(u64, Direction),
+    Group(u64, Direction),
+    /// The lengths alone, by an index that has them.
+    LengthsOfGroup(u64, Direction),
+    /// Rows with so many values or more.
+    Longer(u64, Direction),
+}
+
+impl Query {
+    fn random(rng: &mut Rng, id: u64) -> Query {
+        let direction = if rng.bool() { Direction::Forward } else { Direction::Backward };
+        match rng.u8(..6) {
+            0 => Query::Get(id),
+            1 => Query::GetMany(std::array::from_fn(|n| (id + n as u64) % ROWS)),
+            2 => Query::Ids(id, direction),
+            3 => Query::Group(rng.u64(..GROUPS), direction),
+            4 => Query::LengthsOfGroup(rng.u64(..GROUPS), direction),
+            _ => Query::Longer(rng.u64(..LEAST_MOST), direction),
+        }
+    }
+
+    /// The rows that it must find, but for one by lengths: in ascending order.
+    fn ids(&self) -> Vec<u64> {
+        let mut ids: Vec<u64> = match self {
+            Query::Get(id) => vec![*id],
+            Query::GetMany(ids) => ids.to_vec(),
+            Query::Ids(low, _) => (*low..ROWS).collect(),
+            Query::Group(group, _) | Query::LengthsOfGroup(group, _) => {
+                (0..ROWS).filter(|id| id % GROUPS == *group).collect()
+            }
+            Query::Longer(..) => Vec::new(),
+        };
+        ids.sort_unstable();
+        ids
+    }
+
+    fn run(&self, txn: &mut Transaction, table: &Table) -> Result<Vec<(u64, Read)>, Error> {
+        match self {
+            Query::Get(id) => Ok(vec![of_row(&txn.get(table, &[Value::U64(*id)])?.unwrap())]),
+            Query::GetMany(ids) => {
+                let rows = txn.get_many(table, &ids.map(|id| [Value::U64(id)]))?;
+                Ok(rows.iter().map(|row| of_row(row.as_ref().unwrap())).collect())
+            }
+            Query::Ids(low, direction) => {
+                let low = [Value::U64(*low)];
+                let bounds = Bounds::new(Included(&low), Unbounded);
+                scan(txn, table, IndexRef::Primary, bounds, *direction)
+            }
+            Query::Group(group, direction) => {
+                scan(txn, table, "by_g".into(), Bounds::prefix(&[Value::U64(*group)]), *direction)
+            }
+            Query::LengthsOfGroup(group, direction) => {
+                let group = [Value::U64(*group)];
+                let mut rows = txn.scan_keys(table, "by_g", Bounds::prefix(&group), *direction)?;
+                let mut found = Vec::new();
+                while let Some(row) = rows.next()? {
+                    let number = |column| row.get(column).map(|value| value.as_u64().unwrap());
+                    found.push((number(0)?, Read::Length(number(1)? as usize)));
+                }
+                Ok(found)
+            }
+            Query::Longer(least, direction) => {
+                let least = [Value::U64(*least)];
+                let bounds = Bounds::new(Included(&least), Unbounded);
+                scan(txn, table, "by_n".into(), bounds, *direction)
+            }
+        }
+    }
+}
+
+fn scan(
+    txn: &mut Transaction,
+    table: &Table,
+    index: IndexRef<'_>,
+    bounds: Bounds<'_>,
+    direction: Direction,
+) -> Result<Vec<(u64, Read)>, Error> {
+    let mut rows = txn.scan(table, index, bounds, direction)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next()? {
+        found.push(of_row(&row.to_row()?));
+        if found.len() % 8 == 0 {
+            // Others go on.
+            std::thread::yield_now();
+        }
+    }
+    Ok(found)
 }
 
 /// A thread's transactions.
@@ -310,7 +406,8 @@ impl Client<'_> {
         let (id, value) = (self.id(), self.values * THREADS + self.number);
         on.script.push(format!("append {value} to {id}"));
         let found = on.txn.get_for_update(self.table, &[Value::U64(id)])?.unwrap();
-        self.note(on, on.commit, of_row(&found));
+        let (_, read) = of_row(&found);
+        self.note(on, on.commit, id, read);
         let mut list = found.get(3).as_bytes().unwrap().to_vec();
         list.extend(value.to_le_bytes());
         let (txn, new) = (&mut on.txn, row(id, &list));
@@ -331,118 +428,63 @@ impl Client<'_> {
     }
 
     fn read(&mut self, on: &mut Running) -> Result<(), Error> {
-        let id = self.id();
-        let key = [Value::U64(id)];
         if self.rng.u8(..4) == 0 {
-            on.script.push(format!("lock {id}"));
-            let found = match self.rng.bool() {
-                true => on.txn.get_for_share(self.table, &key)?,
-                false => on.txn.get_for_update(self.table, &key)?,
-            };
-            self.note(on, on.commit, of_row(&found.unwrap()));
-            return Ok(());
+            return self.lock(on);
         }
         let moment = match on.txn.isolation() {
             Isolation::Serializable => on.commit,
             Isolation::RepeatableRead => on.snapshot,
             _ => self.moment(),
         };
-        let group = self.rng.u64(..GROUPS);
-        let (table, direction) = (
-            self.table,
-            match self.rng.bool() {
-                true => Direction::Forward,
-                false => Direction::Backward,
-            },
-        );
-        let (what, least) = (self.rng.u8(..7), self.rng.u64(1..LEAST_MOST));
-        on.script.push(format!("read {what}, {id}, {group}, {least}, {direction:?}"));
-        let txn = &mut on.txn;
-        let (mut found, mut lengths, mut expected) = (Vec::new(), Vec::new(), ROWS as usize);
-        let (low, high) = ([Value::U64(id)], [Value::U64(id + 8)]);
-        let (group, least_value) = ([Value::U64(group)], [Value::U64(least)]);
-        let (index, bounds) = match what {
-            0 => {
-                found.push(of_row(&txn.get(table, &key)?.unwrap()));
-                expected = 1;
-                (None, Bounds::all())
-            }
-            1 => {
-                let keys: Vec<_> = (0..5).map(|n| [Value::U64((id + n) % ROWS)]).collect();
-                let rows = txn.get_many(table, &keys)?;
-                found.extend(rows.iter().map(|row| of_row(row.as_ref().unwrap())));
-                expected = 5;
-                (None, Bounds::all())
-            }
-            2 => {
-                expected = (ROWS - id).min(8) as usize;
-                (Some(IndexRef::Primary), Bounds::new(Included(&low), Excluded(&high)))
-            }
-            3 => (Some("by_n".into()), Bounds::all()),
-            6 => (Some("by_n".into()), Bounds::new(Included(&least_value), Unbounded)),
-            _ => {
-                expected = (ROWS / GROUPS) as usize;
-                (Some("by_g".into()), Bounds::prefix(&group))
-            }
-        };
-        if what == 5 {
-            let mut rows = txn.scan_keys(table, "by_g", bounds, direction)?;
-            while let Some(row) = rows.next()? {
-                let number = |column| row.get(column).map(|value| value.as_u64().unwrap());
-                lengths.push((number(0)?, number(1)? as usize));
-            }
-        } else if let Some(index) = index {
-            let mut rows = txn.scan(table, index, bounds, direction)?;
-            while let Some(row) = rows.next()? {
-                found.push(of_row(&row.to_row()?));
-                if found.len() % 8 == 0 {
-                    // Others go on.
-                    std::thread::yield_now();
-                }
-            }
-        }
-        self.ends_unless_locked(on, moment);
-        let mut ids: Vec<u64> = found.iter().map(|(id, _)| *id).collect();
-        ids.extend(lengths.iter().map(|(id, _)| *id));
-        ids.sort_unstable();
-        ids.dedup();
-        let given = found.len() + lengths.len();
-        if what == 6 {
-            expected = given;
-            let absent = (0..ROWS).filter(|id| ids.binary_search(id).is_err());
-            let absent: Vec<_> = absent.filter(|id| on.own(*id).is_empty()).collect();
-            let shorter = || Read::Shorter(least as usize);
-            absent.into_iter().for_each(|id| self.keep(on, moment, id, shorter()));
-        }
-        assert!(ids.len() == expected && given == expected, "{ids:?}, {given}: {:?}", on.script);
-        found.into_iter().for_each(|row| self.note(on, moment, row));
-        for (id, length) in lengths {
-            if on.own(id).is_empty() {
-                self.keep(on, moment, id, Read::Length(length));
-            }
-        }
-        Ok(())
-    }
-
-    fn ends_unless_locked(&mut self, on: &Running, moment: usize) {
+        let id = self.id();
+        let query = Query::random(&mut self.rng, id);
+        on.script.push(format!("{query:?}"));
+        let found = query.run(&mut on.txn, self.table)?;
         if moment != on.commit {
             self.ends(moment);
         }
+        let mut ids: Vec<u64> = found.iter().map(|(id, _)| *id).collect();
+        ids.sort_unstable();
+        match query {
+            Query::Longer(least, _) => {
+                assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}: {:?}", on.script);
+                assert!(least > 0 || ids.len() as u64 == ROWS, "{ids:?}: {:?}", on.script);
+                for id in (0..ROWS).filter(|id| ids.binary_search(id).is_err()) {
+                    self.note(on, moment, id, Read::Shorter(least as usize));
+                }
+            }
+            _ => assert_eq!(ids, query.ids(), "{:?}", on.script),
+        }
+        found.into_iter().for_each(|(id, read)| self.note(on, moment, id, read));
+        Ok(())
     }
 
-    /// A row was read.
-    fn note(&mut self, on: &mut Running, moment: usize, (id, mut list): (u64, Vec<u32>)) {
-        let own = on.own(id);
-        assert!(list.ends_with(&own), "own values {own:?} of row {id}: {list:?}, {:?}", on.script);
-        list.truncate(list.len() - own.len());
-        let read = match own.first() {
-            None => Read::List(list),
-            Some(first) => Read::Front(list, *first),
+    /// Reads a row under a lock.
+    fn lock(&mut self, on: &mut Running) -> Result<(), Error> {
+        let id = self.id();
+        on.script.push(format!("lock {id}"));
+        let found = match self.rng.bool() {
+            true => on.txn.get_for_share(self.table, &[Value::U64(id)])?,
+            false => on.txn.get_for_update(self.table, &[Value::U64(id)])?,
         };
-        self.keep(on, moment, id, read);
+        let (id, read) = of_row(&found.unwrap());
+        self.note(on, on.commit, id, read);
+        Ok(())
     }
 
-    fn keep(&mut self, on: &mut Running, moment: usize, id: u64, read: Read) {
+    /// A row was read, or not found. Of one that is the reader's own, whatever its snapshot, only
+    /// what stands in front of its own values tells something.
+    fn note(&mut self, on: &mut Running, moment: usize, id: u64, read: Read) {
+        let own = on.own(id);
+        let read = match (own.first(), read) {
+            (None, read) => read,
+            (Some(first), Read::List(mut list)) => {
+                assert!(list.ends_with(&own), "own {own:?} of {id}: {list:?}, {:?}", on.script);
+                list.truncate(list.len() - own.len());
+                Read::Front(list, *first)
+            }
+            _ => return,
+        };
         let seen = (moment, id, read);
         match moment == on.commit {
             true => on.locked.push(seen),
@@ -457,11 +499,7 @@ fn an_order_of_commits_and_snapshots_explains_all_that_was_read() {
     let seed = seed();
     for (round, staging_leaves) in [None, Some(2)].into_iter().cycle().take(4).enumerate() {
         let dir = tempfile::tempdir().unwrap();
-        let options = options(4 << 20, 4 << 20);
-        let options = match staging_leaves {
-            None => options,
-            Some(leaves) => options.staging_leaves(leaves),
-        };
+        let options = with_staging(options(4 << 20, 4 << 20), staging_leaves);
         let db = Database::open(dir.path(), options).unwrap();
         let table = db.create_table("lists", lists()).unwrap();
         retried(&db, Isolation::default(), |txn| {
@@ -487,7 +525,11 @@ fn an_order_of_commits_and_snapshots_explains_all_that_was_read() {
         let mut txn = db.begin(Isolation::default()).unwrap();
         let found = rows(&mut txn, table, IndexRef::Primary, Direction::Forward).unwrap();
         drop(txn);
-        let lists: BTreeMap<_, _> = found.iter().map(of_row).collect();
+        let list = |row: &Row| match of_row(row) {
+            (id, Read::List(list)) => (id, list),
+            (id, read) => panic!("row {id}: {read:?}"),
+        };
+        let lists: BTreeMap<_, _> = found.iter().map(list).collect();
         println!("{} values committed, {} reads", history.committed.len(), history.seen.len());
         history.explain(&lists).unwrap();
         check_quiet(db);

@@ -248,11 +248,7 @@ fn each_statement_comes_to_what_it_does_in_the_order_of_commits() {
     let seed = seed();
     for staging_leaves in [None, Some(2)] {
         let dir = tempfile::tempdir().unwrap();
-        let options = options(4 << 20, 4 << 20);
-        let options = match staging_leaves {
-            None => options,
-            Some(leaves) => options.staging_leaves(leaves),
-        };
+        let options = with_staging(options(4 << 20, 4 << 20), staging_leaves);
         let db = Database::open(dir.path(), options).unwrap();
         let table = db.create_table("items", items()).unwrap();
         let order: Mutex<Vec<Log>> = Mutex::default();

@@ -126,6 +126,14 @@ pub fn options(memory: u64, redo: u64) -> Options {
         .lock_wait_timeout(Duration::from_secs(60))
 }
 
+/// The same, with most index entries staged in so many leaves if there is a number.
+pub fn with_staging(options: Options, leaves: Option<usize>) -> Options {
+    match leaves {
+        None => options,
+        Some(leaves) => options.staging_leaves(leaves),
+    }
+}
+
 /// `items(id, a, b unique, body)` with indexes `by_a` and `by_b`.
 pub fn items() -> Schema {
     Schema::builder()
